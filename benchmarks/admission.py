@@ -34,11 +34,12 @@ from oscine.engine.session import Session, StreamSpec
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.device import choose_device, choose_dtype
 from oscine.process.child import freeze_gc
+from oscine.request import SamplingParams, SpeechRequest
 from oscine.runner.backend import BackendOptions
 from oscine.runner.factory import choose_kernels, make_backend
 from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Ticket
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import Prompt, SamplingParams, SpeechRequest
+from oscine.types import Prompt
 
 TEXT = "The weather will be fine tomorrow, with a little wind from the west."
 Figures = dict[str, float]

@@ -22,11 +22,11 @@ import torch
 from benchmarks.frame import KINDS
 from benchmarks.loaded_checkpoint import LoadedCheckpoint, full_checkpoint
 from benchmarks.results import SCRATCH, read_arguments, save
+from oscine.request import SpeechRequest
 from oscine.runner.backend import Backend, BackendOptions
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.slot_runner import SlotRunner
 from oscine.runner.torch.backend import TorchBackend
-from oscine.types import SpeechRequest
 
 TEXT = "one day the quick brown fox met a lazy dog in the shade of an old tree and they talked for a while"
 Codes = npt.NDArray[np.int64]  # [sequences, frames, 16]

@@ -38,7 +38,7 @@ from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Program, from_tiles, in_tiles, tile_launch
 from oscine.kernels.operations import Following, Operations, TritonOperations, Weight
 from oscine.kernels.sample import Draws, FirstCode
-from oscine.types import DrawParams
+from oscine.request import DrawParams
 
 Figures = dict[str, Any]
 _ULP = 2.0**-7  # the largest relative distance of two adjacent bf16 numbers

@@ -25,12 +25,12 @@ from benchmarks.loaded_checkpoint import LoadedCheckpoint, full_checkpoint
 from benchmarks.results import SCRATCH, read_arguments, save
 from benchmarks.timing import copy_bandwidth, median_ms, time_ticks
 from oscine.model.speech_model import SpeechModel
+from oscine.request import SpeechRequest
 from oscine.runner.backend import BackendOptions
 from oscine.runner.cuda.backend import CudaBackend
 from oscine.runner.cuda.graphs import GraphSet
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import SpeechRequest
 
 GIB = 2**30
 KINDS = {  # of kernels

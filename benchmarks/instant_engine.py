@@ -28,8 +28,9 @@ import httptools
 
 from oscine.audio.pcm import FRAME_RATE_HZ
 from oscine.config import ChunkConfig
+from oscine.request import SpeechRequest
 from oscine.server.http.listener import bind
-from oscine.types import AudioChunk, ClipData, Command, Deliver, EngineStatus, SpeechRequest, Usage
+from oscine.types import AudioChunk, ClipData, Command, Deliver, EngineStatus, Usage
 from oscine.voice import Voice
 from oscine_bench.benchmark import run_async
 

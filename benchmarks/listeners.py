@@ -33,7 +33,8 @@ from oscine.engine.remote.client import EngineClient
 from oscine.errors import OverloadedError
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
-from oscine.types import AudioChunk, Cancel, SpeechEngine, SpeechRequest
+from oscine.request import SpeechRequest
+from oscine.types import AudioChunk, Cancel, SpeechEngine
 from random_checkpoint import write_checkpoint
 
 HELD_OUT = Path(__file__).resolve().parent.parent / "training" / "texts" / "heldout.txt"

@@ -15,9 +15,9 @@ from oscine.model.speech_model import SpeechModel
 from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
+from oscine.request import SpeechRequest
 from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import SpeechRequest
 from random_checkpoint import write_checkpoint
 
 

@@ -36,12 +36,12 @@ from oscine.model.device import Device, Dtype, choose_device, choose_dtype, free
 from oscine.model.speech_model import SpeechModel
 from oscine.model.weights import weight_bytes
 from oscine.prompt.cloning import VoiceCloner
+from oscine.request import SpeechRequest
 from oscine.runner.backend import Backend, BackendOptions
 from oscine.runner.factory import choose_backend, choose_kernels, make_backend
 from oscine.runner.kv_cache import BLOCK_POSITIONS, blocks_for
 from oscine.runner.memory_budget import DoesNotFitError, MemoryBudget, plan_memory
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import SpeechRequest
 from oscine_bench.metrics import spread
 from oscine_bench.record import check_writable, script_result, write_result
 

@@ -12,7 +12,8 @@ from typing import Self
 
 from oscine.engine.in_process import InProcessEngine
 from oscine.errors import OverloadedError
-from oscine.types import AudioChunk, Cancel, Deliver, SpeechEngine, SpeechRequest
+from oscine.request import SpeechRequest
+from oscine.types import AudioChunk, Cancel, Deliver, SpeechEngine
 
 
 def submit(engine: SpeechEngine, request: SpeechRequest, deliver: Deliver) -> str:

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from benchmarks.clock_points import ClockPoints, clock
+from oscine.request import SamplingParams
 from oscine.runner.backend import Backend
 from oscine.runner.cuda.graphs import SideStream
 from oscine.runner.runner import FrameOutput, SlotAssignment, Ticket
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import SamplingParams
 
 
 class DeviceClock:

@@ -13,11 +13,12 @@ from unittest.mock import patch
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from benchmarks.clock_points import ClockPoints, clock
+from oscine.audio.formats import FormatName
 from oscine.config import EngineConfig
-from oscine.server.api.schemas import VoiceOptions
-from oscine.server.model_registry import ServedModel
-from oscine.server.speech_plan import SpeechPlan, SpeechPlanner
-from oscine.types import AudioChunk, Deliver, ReportProgress, SpeechRequest
+from oscine.request import SpeechRequest
+from oscine.speech.models import ServedModel
+from oscine.speech.plan import SpeechPlan, SpeechPlanner
+from oscine.types import AudioChunk, Deliver, ReportProgress
 
 
 class TimedEngine:
@@ -66,9 +67,9 @@ class TimedPlanner(SpeechPlanner):
     def __init__(self, planner: SpeechPlanner, points: ClockPoints) -> None:
         self._planner, self._points = planner, points
 
-    async def plan(self, model: ServedModel, options: VoiceOptions, text: str, *more: Any) -> SpeechPlan:
+    async def plan(self, model: ServedModel, request: SpeechRequest, form: FormatName, **more: Any) -> SpeechPlan:
         begun_s = clock()
-        plan = await self._planner.plan(model, options, text, *more)
+        plan = await self._planner.plan(model, request, form, **more)
         self._points.mark(plan.seed, "plan_begun", begun_s)
         self._points.mark(plan.seed, "planned")
         return plan

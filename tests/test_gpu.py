@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from oscine.request import SpeechRequest
 from oscine.runner.factory import make_backend
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import SpeechRequest
 from tests.reference.speaker import ReferenceSpeaker
 
 pytestmark = pytest.mark.gpu

@@ -26,8 +26,9 @@ from oscine.model.streaming import ContiguousKVCache
 from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
+from oscine.request import TextMode
 from oscine.runner.sampling import penalize
-from oscine.types import Prompt, TextMode, TextOptions
+from oscine.types import Prompt
 from random_checkpoint import SIZES
 from tests.codec_states import decode_official
 from tests.conftest import CheckpointMaker
@@ -81,7 +82,7 @@ class Case:
             text_mode=text_mode,
             greedy=True,
             max_new_tokens=cap,
-            text_options=TextOptions(text_level="raw"),
+            text_level="raw",
         )
 
 

@@ -12,8 +12,8 @@ from oscine import SpeechRequest
 from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
+from oscine.request import DrawParams, SamplingParams
 from oscine.runner.sampling import DrawTable, penalize, probabilities
-from oscine.types import DrawParams, SamplingParams
 from tests.conftest import CheckpointMaker
 from tests.oracle.client import Official
 from tests.reference.generate import generate, uniforms

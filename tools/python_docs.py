@@ -1,4 +1,4 @@
-"""Writes docs/python.md, the reference of the Python API, from its docstrings, signatures and SpeechOptions.
+"""Writes docs/python.md, the reference of the Python API, from its docstrings, signatures and fields.
 
 python tools/python_docs.py [--check]
 """
@@ -17,20 +17,25 @@ from typing import Any
 
 import oscine
 from oscine.errors import OscineError
-from oscine.speech_options import OPTIONS_HEADING, SpeechOptions, options
+from oscine.speech_options import OPTIONS_HEADING, options
 
 PAGE = Path(__file__).parents[1] / "docs" / "python.md"
 # In the order of the page; the errors follow.
 NAMES = (
-    *("Oscine", "Speech", "Voice", "ClipWarning", "SpeechRequest", "TextOptions", "SpeechOptions"),
+    *("Oscine", "Speech", "Voice", "ClipWarning", "SpeechRequest", "TextOptions"),
     *("start_engine", "SpeechEngine", "Utterance", "AudioChunk", "EngineConfig"),
 )
 ELSEWHERE = {
     "EngineConfig": "Settings of an engine: [`engine` in the configuration](configuration.md#engine) has them all.",
-    "SpeechOptions": "The type of [these options](#options-of-speech), for programs that pass them on:\n"
-    "`def say(text: str, **options: Unpack[SpeechOptions])`.",
 }
-INTERNAL = {"SpeechRequest.sampling", "SpeechRequest.check_delivery", "TextOptions.changes_words"}
+INTERNAL = {
+    "SpeechRequest.sampling",
+    "SpeechRequest.check_for_engine",
+    "SpeechRequest.for_engine",
+    "SpeechRequest.check",
+    "SpeechRequest.fields",
+    "TextOptions.changes_words",
+}
 PARAMETER = inspect.Parameter
 
 INTRODUCTION = """\
@@ -52,10 +57,9 @@ with Oscine("demo") as tts:
 
 ## Options of speech
 
-Keyword arguments of `speak`, `stream`, `aspeak` and `astream`. They have the names of [the HTTP API](api.md), except
-`greedy` and `text_mode`, for which HTTP has the names of other servers. `None` is the default of the checkpoint. An
-unknown option is a `TypeError` that names the nearest one. A value that cannot be used is a `RequestError`, before
-anything is spoken.
+Keyword arguments of `speak`, `stream`, `aspeak` and `astream`. They have the names of [the HTTP API](api.md). `None` is
+the default of the checkpoint. An unknown option is a `TypeError` that names the nearest one. A value that cannot be
+used is a `RequestError`, before anything is spoken.
 
 | option | type | default | meaning |
 |---|---|---|---|
@@ -135,16 +139,17 @@ def code(source: str) -> str:
 
 def signature(function: Callable[..., Any], name: str) -> str:
     kept, keyword_only = [], False
-    takes_options = "options" in function.__annotations__
+    takes_options = OPTIONS_HEADING in (function.__doc__ or "")
+    names = {one.name for one in options()}
     for one in inspect.signature(function).parameters.values():
-        if one.name == "self" or (takes_options and one.name in SpeechOptions.__annotations__):
+        if one.name == "self" or (takes_options and one.name in names):
             continue
         if one.kind is PARAMETER.KEYWORD_ONLY and not keyword_only:
             keyword_only = True
             kept.append("*")
         kept.append(parameter(one))
     if takes_options:
-        kept.append("**options: Unpack[SpeechOptions]")
+        kept.append("**options")
     returns = function.__annotations__.get("return")
     result = f" -> {returns}" if returns and function.__name__ != "__init__" else ""
     line = f"{'async ' if inspect.iscoroutinefunction(function) else ''}{name}({', '.join(kept)}){result}"
@@ -160,15 +165,26 @@ def parameter(one: inspect.Parameter) -> str:
 
 
 def fields_source(cls: type[Any]) -> str:
-    """The fields of a dataclass as they are declared, with their comments."""
+    """The fields of a dataclass as they are declared, with their comments; the table of options has what they mean."""
     lines = textwrap.dedent(inspect.getsource(cls)).splitlines()
     (node,) = ast.parse("\n".join(lines)).body
     assert isinstance(node, ast.ClassDef)
     declared = [one for one in node.body if isinstance(one, ast.AnnAssign)]
     first, last = declared[0].lineno - 1, declared[-1].end_lineno
+    assert last is not None
     while lines[first - 1].strip().startswith("#"):
         first -= 1
-    return f"class {cls.__name__}:\n" + "\n".join(lines[first:last])
+    for one in reversed(declared):
+        if isinstance(one.annotation, ast.Subscript) and ast.unparse(one.annotation.value) == "Annotated":
+            assert isinstance(one.annotation.slice, ast.Tuple)
+            one.annotation = one.annotation.slice.elts[0]
+            lines[one.lineno - 1 : one.end_lineno] = [f"    {ast.unparse(one)}"]
+    last += len(lines) - len(textwrap.dedent(inspect.getsource(cls)).splitlines())
+    return f"class {cls.__name__}{bases(cls)}:\n" + "\n".join(lines[first:last])
+
+
+def bases(cls: type[Any]) -> str:
+    return f"({names})" if (names := ", ".join(base.__name__ for base in cls.__bases__ if base is not object)) else ""
 
 
 def errors() -> list[type[OscineError]]:

@@ -25,7 +25,8 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from oscine.model.config import ModelConfig, read_config
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import TextTurn, Tokenizer
-from oscine.types import Prompt, SpeechRequest, TextMode
+from oscine.request import SpeechRequest, TextMode
+from oscine.types import Prompt
 
 NO_PHONE, NO_WORD = 255, -1
 AHEAD_FRAMES = 3  # the phone head predicts this frame and the two after it

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
         TooLongError,
         VoiceError,
     )
+    from oscine.request import SpeechRequest
     from oscine.speech.result import Speech
     from oscine.speech.utterance import Utterance
-    from oscine.speech_options import SpeechOptions
-    from oscine.types import AudioChunk, SpeechEngine, SpeechRequest, TextOptions
+    from oscine.text.options import TextOptions
+    from oscine.types import AudioChunk, SpeechEngine
     from oscine.voice import Voice
 
 __version__ = "0.1.0"
@@ -40,7 +41,6 @@ __all__ = [
     "RequestError",
     "Speech",
     "SpeechEngine",
-    "SpeechOptions",
     "SpeechRequest",
     "TextOptions",
     "TooLongError",
@@ -54,8 +54,9 @@ _MODULES = {
     "ClipWarning": "oscine.audio.checks",
     "EngineConfig": "oscine.config",
     "Oscine": "oscine.api",
+    "TextOptions": "oscine.text.options",
     "Speech": "oscine.speech.result",
-    "SpeechOptions": "oscine.speech_options",
+    "SpeechRequest": "oscine.request",
     "Utterance": "oscine.speech.utterance",
     "Voice": "oscine.voice",
     "start_engine": "oscine.api",

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Seque
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
@@ -22,22 +22,24 @@ from oscine.audio import checks as clip_checks
 from oscine.audio.checks import ClipWarning
 from oscine.audio.clips import read_clip
 from oscine.audio.decoding.wire import REFERENCE_CLIP
-from oscine.audio.encoders import FORMATS, MAX_SPEED, MIN_SPEED, AsyncEncoder, open_encoder
+from oscine.audio.encoders import AsyncEncoder, open_encoder
 from oscine.audio.pcm import Samples
 from oscine.config import EngineConfig, PacingConfig, WorkerConfig
 from oscine.engine.build import build_engine
 from oscine.engine.remote.client import EngineClient
 from oscine.errors import ConfigError, EngineError, RequestError
 from oscine.model.checkpoint import DEMO
+from oscine.request import RANDOM_SEED, SpeechRequest
 from oscine.speech.capabilities import check_can_clone, check_text
 from oscine.speech.events import Audio, SpeechEvent, WholeFile
+from oscine.speech.foreign_names import language_name
 from oscine.speech.result import Speech
 from oscine.speech.run import Script, Speaker
-from oscine.speech_options import SpeechOptions, speech_request, takes_speech_options
+from oscine.speech_options import takes_request
 from oscine.text.levels import at_level, text_language
 from oscine.text.preparation import Prepared, check_text_options, prepare_text
 from oscine.text.spoken_text import SpokenText
-from oscine.types import ReportProgress, SpeechRequest, TextOptions
+from oscine.types import ReportProgress
 
 if TYPE_CHECKING:
     from oscine.audio.clips import ClipSource
@@ -134,17 +136,17 @@ class Oscine:
             warnings.warn(message, ClipWarning, stacklevel=2)
         return voice
 
-    @takes_speech_options
-    def speak(self, text: str, **options: Unpack[SpeechOptions]) -> Speech:
+    @takes_request(SpeechRequest)
+    def speak(self, request: SpeechRequest) -> Speech:
         """Speaks a text of any length and returns when all of it is spoken. Raises RequestError for what cannot be
         spoken."""
-        return self.speak_batch([speech_request(text, options)])[0]
+        return self.speak_batch([request])[0]
 
-    @takes_speech_options
-    def stream(self, text: str, **options: Unpack[SpeechOptions]) -> Iterator[Samples]:
+    @takes_request(SpeechRequest)
+    def stream(self, request: SpeechRequest) -> Iterator[Samples]:
         """Yields the samples of `speak` in pieces, as they are generated. Bad input raises here, before the first
         piece. Leaving the iteration cancels the speech."""
-        request = self._checked(speech_request(text, options))
+        request = self._checked(request)
         pieces: queue.SimpleQueue[Samples | BaseException | None] = queue.SimpleQueue()
 
         async def produce() -> None:
@@ -196,15 +198,15 @@ class Oscine:
         for request in requests:
             self._checked(request)
 
-    @takes_speech_options
-    async def aspeak(self, text: str, **options: Unpack[SpeechOptions]) -> Speech:
+    @takes_request(SpeechRequest)
+    async def aspeak(self, request: SpeechRequest) -> Speech:
         """The async form of `speak`. Cancelling it cancels the speech."""
-        return await self._speech(self._checked(speech_request(text, options)))
+        return await self._speech(self._checked(request))
 
-    @takes_speech_options
-    def astream(self, text: str, **options: Unpack[SpeechOptions]) -> AsyncGenerator[Samples, None]:
+    @takes_request(SpeechRequest)
+    def astream(self, request: SpeechRequest) -> AsyncGenerator[Samples, None]:
         """The async form of `stream`. Closing the generator cancels the speech."""
-        request = self._checked(speech_request(text, options))
+        request = self._checked(request)
 
         async def produce() -> AsyncGenerator[Samples, None]:
             async with contextlib.aclosing(self._events(request)) as events:
@@ -225,13 +227,14 @@ class Oscine:
                 f"a request must be a SpeechRequest, got {type(request).__name__}; write SpeechRequest(text=...)"
             )
         self._check_open()
-        _check_audio(request)
-        seed = secrets.randbits(63) if request.seed is None else request.seed
+        request.check()
+        seed = secrets.randbits(63) if request.seed in (None, RANDOM_SEED) else request.seed
         trim = False if request.trim_silence is None else request.trim_silence
-        request = replace(request, seed=seed, trim_silence=trim, return_codes=True)
+        language = language_name(request.language)
+        request = replace(request, seed=seed, language=language, trim_silence=trim, return_codes=True)
         for segment in self._prepared(request):
             if isinstance(segment, SpokenText):
-                self._engine.check(replace(_for_engine(request), text=segment.spoken))
+                self._engine.check(replace(request.for_engine(), text=segment.spoken))
         return request
 
     def _events(self, request: SpeechRequest) -> AsyncGenerator[SpeechEvent, None]:
@@ -242,7 +245,7 @@ class Oscine:
         )  # changes speed and rate only
         speaker = Speaker(
             self._engine,
-            _for_engine(request),
+            request,
             self.sample_rate,
             speed=speed,
             joins=len(script) > 1,
@@ -251,13 +254,12 @@ class Oscine:
         return speaker.speak(Script(script))
 
     def _prepared(self, request: SpeechRequest) -> list[Prepared]:
-        options = request.text_options or TextOptions()
         if not isinstance(request.text, str):
             return [SpokenText.unchanged(request.text)]  # the engine refuses it
         card = self.config.card("")
         language = text_language(request.language, card.languages)
-        check_text_options(options, language)
-        return prepare_text(request.text, at_level(options, card, language), language)
+        check_text_options(request, language)
+        return prepare_text(request.text, at_level(request, card.text_level, language), language)
 
     async def _speech(self, request: SpeechRequest, on_event: Callable[[SpeechEvent], None] | None = None) -> Speech:
         file = WholeFile()
@@ -277,20 +279,6 @@ class Oscine:
             raise EngineError(_CLOSED) from None
         finally:
             future.cancel()  # an interrupt; of a finished one this is a no-op
-
-
-def _check_audio(request: SpeechRequest) -> None:
-    speed, rate_hz, rates_hz = request.speed, request.sample_rate, FORMATS["pcm"].rates_hz
-    if not isinstance(speed, int | float) or isinstance(speed, bool) or not MIN_SPEED <= speed <= MAX_SPEED:
-        raise RequestError(f"speed must be a number from {MIN_SPEED:g} to {MAX_SPEED:g}, got {speed!r}", "speed")
-    if rate_hz is not None and (not isinstance(rate_hz, int) or rate_hz not in rates_hz):
-        possible = ", ".join(map(str, rates_hz))
-        raise RequestError(f"sample_rate must be one of {possible} (Hz), got {rate_hz!r}", "sample_rate")
-
-
-def _for_engine(request: SpeechRequest) -> SpeechRequest:
-    """Leaves out what is done before and after the engine."""
-    return replace(request, text_options=None, speed=1.0, sample_rate=None)
 
 
 def _samples(pcm: bytes) -> Samples:

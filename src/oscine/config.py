@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_v
 from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticCustomError
 
+from oscine.audio.formats import FormatName
 from oscine.audio.pcm import FRAME_RATE_HZ
 
 _MAX_SLOTS = 4096
@@ -316,9 +317,6 @@ def _check_api_key(key: object) -> object:
 
 
 ApiKeyList = Annotated[tuple[Annotated[str, BeforeValidator(_check_api_key)], ...], BeforeValidator(_split)]
-
-
-FormatName = Literal["mp3", "wav", "pcm", "opus", "aac", "flac"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

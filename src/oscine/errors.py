@@ -112,6 +112,7 @@ class TooLongError(TooLargeError):
 
 _MAX_NAME_CHARS = 100  # a longer name is cut before the nearest one is looked for
 _MAX_NAMES_LISTED = 40
+_MAX_SHOWN_CHARS = 80
 _MAX_COMPARED = 16  # a comparison takes up to half a millisecond
 
 
@@ -140,6 +141,11 @@ def unknown_choice(what: str, name: str, choices: Iterable[str], meant: str | No
     listed = ", ".join(names[:_MAX_NAMES_LISTED]) or "none: this checkpoint has no such names"
     more = f" and {len(names) - _MAX_NAMES_LISTED} more" if len(names) > _MAX_NAMES_LISTED else ""
     return f"unknown {what} {name!r}{hint} (possible: {listed}{more})"
+
+
+def shown_name(name: str) -> str:
+    """A client's string for an error message: short, and without lone surrogates."""
+    return name[:_MAX_SHOWN_CHARS].encode(errors="backslashreplace").decode()
 
 
 def counted(number: int, noun: str) -> str:

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oscine.align.words import TimedWord, split_words, written_words
+from oscine.text.options import TextOptions
 from oscine.text.preparation import prepare_text
 from oscine.text.spoken_text import SpokenText
-from oscine.types import TextOptions
 
 CASES = {
     "Hello, world - it's  5 & more.": ["Hello,", "world", "-", "it's", "5", "&", "more."],

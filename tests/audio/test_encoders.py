@@ -19,7 +19,8 @@ import soundfile
 import soxr
 
 from oscine.audio.clips import wav_header
-from oscine.audio.encoders import FORMATS, RATES_HZ, Encoder, encode_whole, open_encoder, open_file_encoder
+from oscine.audio.encoders import FORMATS, Encoder, encode_whole, open_encoder, open_file_encoder
+from oscine.audio.formats import RATES_HZ
 from oscine.errors import RequestError
 from tests.conftest import require_program
 from tests.file_length import assert_length

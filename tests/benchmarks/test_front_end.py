@@ -20,7 +20,8 @@ from benchmarks.front_end import (
 from benchmarks.instant_engine import FRAME_BYTES, FRAME_SAMPLES, STAMPS, InstantEngine, frames_after_chunks
 from benchmarks.report import Report
 from benchmarks.report_sections import front_end_table
-from oscine.types import AudioChunk, SpeechRequest
+from oscine.request import SpeechRequest
+from oscine.types import AudioChunk
 from oscine_bench.exchange import Exchange
 from oscine_bench.record import script_result, write_result
 from oscine_bench.workload import PlannedRequest

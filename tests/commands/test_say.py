@@ -182,7 +182,7 @@ def test_text_options_decide_what_the_engine_reads(shell: Shell, engine: Instant
     ("words", "said"),
     [
         (["a", "--pronounce", "b"], "--pronounce takes WORD=SPOKEN"),
-        (["a", "--paragraph-pause", "11"], "from 0 (off) to 10 seconds"),
+        (["a", "--paragraph-pause", "11"], "a number of seconds from 0 to 10"),
         (["a", "--normalize", "--language", "klingon"], "no rules for the language 'klingon'"),
         (["a <break time=1/>"], "cannot be read"),
     ],

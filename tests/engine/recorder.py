@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from oscine.errors import OscineError
-from oscine.types import AudioChunk, Deliver, SpeechRequest
+from oscine.request import SpeechRequest
+from oscine.types import AudioChunk, Deliver
 
 WAIT_S = 600.0  # only a failing test waits this long
 

@@ -15,8 +15,9 @@ from oscine.config import ChunkConfig, EngineConfig, PacingConfig, TrimConfig
 from oscine.engine.session import Session, StreamSpec
 from oscine.engine.trimming import EchoTrimmer
 from oscine.errors import TooLongError
+from oscine.request import SamplingParams
 from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Ticket
-from oscine.types import AudioChunk, Prompt, SamplingParams
+from oscine.types import AudioChunk, Prompt
 from tests.engine.recorder import ChunkRecorder
 
 SAMPLE_RATE_HZ, SAMPLES_PER_FRAME, EOS_ID = 100, 8, 4000  # a frame is 80 ms

@@ -25,8 +25,9 @@ from oscine.engine.remote.client import EngineClient
 from oscine.errors import CheckpointError, ConfigError, EngineError, RequestError, VoiceError
 from oscine.model.config import read_config
 from oscine.model.weights import weight_bytes
+from oscine.request import SpeechRequest
 from oscine.runner.factory import KernelChoice
-from oscine.types import Cancel, SpeechEngine, SpeechRequest
+from oscine.types import Cancel, SpeechEngine
 from oscine.voice import Voice
 from readme_figures import CONTEXT_BYTES, GB, published
 from tests.conftest import CheckpointMaker

@@ -13,7 +13,7 @@ from oscine.engine.build import build_engine
 from oscine.engine.in_process import InProcessEngine
 from oscine.model.config import read_config
 from oscine.model.weights import load_model
-from oscine.types import SpeechRequest
+from oscine.request import SpeechRequest
 from tests.conftest import CheckpointMaker
 from tests.engine.recorder import ChunkRecorder, submit
 from tests.runner.cuda.kernel_speaker import needs_hopper

@@ -16,7 +16,8 @@ from oscine.errors import EngineError, OverloadedError, RequestError, VoiceError
 from oscine.model.config import read_config
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
-from oscine.types import AppendText, AudioChunk, Cancel, EndText, SpeechEngine, SpeechRequest, Usage
+from oscine.request import SpeechRequest
+from oscine.types import AppendText, AudioChunk, Cancel, EndText, SpeechEngine, Usage
 from oscine.voice import Voice
 from tests.conftest import CheckpointMaker
 from tests.engine.conftest import MakeEngine

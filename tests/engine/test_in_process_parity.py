@@ -15,11 +15,12 @@ from oscine.config import EngineConfig, RunawayConfig, TrimConfig
 from oscine.engine.in_process import InProcessEngine
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
+from oscine.request import SpeechRequest
 from oscine.runner.cpu import backend as cpu_backend
 from oscine.runner.factory import make_backend
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import AppendText, Cancel, EndText, SpeechRequest
+from oscine.types import AppendText, Cancel, EndText
 from tests.conftest import CheckpointMaker
 from tests.engine.recorder import ChunkRecorder, submit
 from tests.reference.speaker import ReferenceSpeaker, varied_requests

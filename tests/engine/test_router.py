@@ -12,7 +12,8 @@ from oscine.config import WorkerConfig
 from oscine.engine.remote.client import EngineClient
 from oscine.engine.router import Router
 from oscine.errors import ConfigError, EngineError, OverloadedError, RequestError, VoiceError, clear_tracebacks
-from oscine.types import AppendText, AudioChunk, EngineStatus, SpeechRequest, TickHistogram
+from oscine.request import SpeechRequest
+from oscine.types import AppendText, AudioChunk, EngineStatus, TickHistogram
 from oscine.voice import Voice
 from tests.engine.recorder import WAIT_S, submit
 from tests.engine.remote.fake_engine import FakeConfig, build_fake

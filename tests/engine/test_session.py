@@ -9,7 +9,8 @@ from oscine.config import ChunkConfig, EchoConfig, EngineConfig, RunawayConfig, 
 from oscine.engine.session import Session
 from oscine.engine.trimming import EchoTrimmer
 from oscine.errors import TooLongError
-from oscine.types import SamplingParams, Usage
+from oscine.request import SamplingParams
+from oscine.types import Usage
 from tests.engine.scripted_runner import END_MARK, EOS_ID, PLAIN, SAMPLES_PER_FRAME, SPEC, prompt_of, session_of
 
 FRAME = np.full(SAMPLES_PER_FRAME, 5000, np.int16)

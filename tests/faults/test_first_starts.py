@@ -12,7 +12,7 @@ import pytest
 from oscine.config import WorkerConfig
 from oscine.engine.remote.client import EngineClient
 from oscine.server.app import build_models_app
-from oscine.server.model_registry import LoadedModel
+from oscine.speech.models import LoadedModel
 from tests.engine.recorder import WAIT_S
 from tests.engine.remote.fake_engine import FakeConfig, build_fake
 from tests.server.reference_clip import CLIP

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from oscine.request import DrawParams
 from oscine.runner.sampling import DrawTable, draw, penalize
-from oscine.types import DrawParams
 from tests.reference.generate import uniforms
 
 PARAMS = {

@@ -4,11 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from oscine.request import DrawParams
+
 pytest.importorskip("triton", reason="triton is not installed: kernels cannot be tested")
 
 from oscine.kernels.sample import Draws, FirstCode, sample, take_codes
 from oscine.runner.sampling import DrawTable, draw, probabilities
-from oscine.types import DrawParams
 from tests.kernels.draw_cases import (  # noqa: F401  (order_of_equals is a fixture)
     MIXED,
     PARAMS,

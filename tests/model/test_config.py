@@ -13,7 +13,7 @@ from oscine import Oscine
 from oscine.errors import CheckpointError
 from oscine.model.checkpoint import DEMO, find_checkpoint
 from oscine.model.config import read_config
-from oscine.types import DrawParams, SamplingParams
+from oscine.request import DrawParams, SamplingParams
 from random_checkpoint import KINDS, SIZES, published_codec_config, published_config, small_vocabulary, write_vocabulary
 from tests.conftest import ROOT, CheckpointMaker
 from tests.variants import REMOVED, change_json, linked, replace_file

@@ -11,7 +11,8 @@ import pytest
 from oscine.model.config import read_config
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
-from oscine.types import Prompt, SpeechRequest
+from oscine.request import SpeechRequest
+from oscine.types import Prompt
 from oscine.voice import Voice
 from tests.conftest import CheckpointMaker
 

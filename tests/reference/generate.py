@@ -15,8 +15,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from oscine.audio.pcm import CODEBOOKS
 from oscine.model.speech_model import SpeechModel
+from oscine.request import SamplingParams
 from oscine.runner.sampling import DrawTable, draw, penalize, uniform
-from oscine.types import FinishReason, Prompt, SamplingParams
+from oscine.types import FinishReason, Prompt
 from tests.reference.kv_cache import DenseKVCache
 
 _MIN_NEW_TOKENS = 2  # end of speech is not allowed before; official

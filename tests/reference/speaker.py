@@ -15,8 +15,9 @@ from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.cloning import VoiceCloner
 from oscine.prompt.tokenizer import Tokenizer
+from oscine.request import SpeechRequest
 from oscine.runner.runner import SlotAssignment
-from oscine.types import FinishReason, SpeechRequest
+from oscine.types import FinishReason
 from oscine.voice import Voice
 from tests.reference.codec_stream import CodecStream
 from tests.reference.generate import generate

@@ -13,7 +13,8 @@ from oscine.model.speech_model import SpeechModel
 from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
-from oscine.types import DrawParams, FinishReason, Prompt, SamplingParams, SpeechRequest, TextMode
+from oscine.request import DrawParams, SamplingParams, SpeechRequest, TextMode
+from oscine.types import FinishReason, Prompt
 from tests.conftest import CheckpointMaker
 from tests.reference.generate import generate
 from tests.variants import change_json, linked

@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from oscine.model.config import ModelConfig, read_config
+from oscine.request import DrawParams, SamplingParams
 from oscine.runner.backend import Backend, BackendOptions, Kernels
 from oscine.runner.cpu.backend import CpuBackend
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
 from oscine.runner.torch.backend import TorchBackend
-from oscine.types import SPEAKER, DrawParams, Prompt, SamplingParams
+from oscine.types import SPEAKER, Prompt
 from random_codec import random_codec
 from tests.conftest import CheckpointMaker
 from tests.runner.cuda.kernel_speaker import needs_hopper

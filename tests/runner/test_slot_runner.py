@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from oscine.errors import EngineError, TooLongError
+from oscine.request import SamplingParams, SpeechRequest
 from oscine.runner import slot_runner
 from oscine.runner.backend import Backend, Newcomer
 from oscine.runner.cpu.backend import CpuBackend
@@ -18,7 +19,6 @@ from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
 from oscine.runner.torch.backend import TorchBackend
-from oscine.types import SamplingParams, SpeechRequest
 from tests.reference.speaker import ReferenceSpeaker, varied_requests
 
 pytestmark = pytest.mark.slow

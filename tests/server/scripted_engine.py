@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from oscine.errors import EngineError, OverloadedError, RequestError
+from oscine.request import SpeechRequest
 from oscine.types import (
     AppendText,
     AudioChunk,
@@ -23,7 +24,6 @@ from oscine.types import (
     EngineStatus,
     FinishReason,
     ModelCard,
-    SpeechRequest,
     Usage,
 )
 from oscine.voice import Voice

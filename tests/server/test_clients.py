@@ -22,8 +22,8 @@ import pytest
 
 from oscine.audio.clips import Clip, read_clip, resample
 from oscine.config import ServerConfig
+from oscine.request import SpeechRequest
 from oscine.server.app import build_app
-from oscine.types import SpeechRequest
 from tests.conftest import require_environment
 from tests.event_stream import read_events
 from tests.server.reference_clip import CLIP

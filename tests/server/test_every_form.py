@@ -24,11 +24,11 @@ from oscine.server.dialects.vllm_omni import VllmOmniConnection
 from oscine.server.live.connection import LiveConnection
 from oscine.server.live.events import UtteranceEnded
 from oscine.server.live.utterance import LiveUtterance
-from oscine.server.model_registry import LoadedModel
 from oscine.server.service import Service
-from oscine.server.speech_plan import SpeechPlan, WordForm
 from oscine.speech.clock import PlaybackClock
 from oscine.speech.events import Audio, Ended, Paused, SegmentEnded, SpeechEvent, Started, WholeFile, Words
+from oscine.speech.models import LoadedModel
+from oscine.speech.plan import SpeechPlan, WordForm
 from oscine.types import Usage
 from tests.server.scripted_engine import CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
 

@@ -7,10 +7,9 @@ import httpx
 import pytest
 
 from oscine.config import ServerConfig
+from oscine.request import SamplingParams
 from oscine.server.api.schemas import SpeechBody
-from oscine.server.sampling_fields import given_seed, sampling_fields
 from oscine.speech.foreign_names import language_name
-from oscine.types import SamplingParams, SpeechRequest
 from tests.server.live.live_client import server_of
 from tests.server.scripted_engine import CARD, ScriptedEngine, spoken
 from tests.server.serving import client_of
@@ -217,7 +216,6 @@ def test_a_seed_of_minus_one_is_random(client: httpx.Client, where: str) -> None
     fields = {"seed": -1} if where == "top" else {"seed": None, "extra_params": {"seed": -1}}
     seeds = {ask(client, **fields).headers["x-seed"] for _ in range(3)}
     assert len(seeds) == 3 and "-1" not in seeds
-    assert given_seed(SpeechBody(input="a", seed=-1)) is None and given_seed(SpeechBody(input="a", seed=0)) == 0
 
 
 def test_a_live_session_with_a_seed_of_minus_one_draws_one_for_each_utterance() -> None:
@@ -248,8 +246,7 @@ def test_a_live_session_with_a_seed_of_minus_one_draws_one_for_each_utterance() 
 def test_sampling_can_be_turned_off_for_the_talker_and_the_predictor(
     fields: dict[str, Any], first: bool, rest: bool
 ) -> None:
-    request = SpeechRequest(text="a", **sampling_fields(SpeechBody(input="a", **fields)))
-    params = request.sampling(SamplingParams())
+    params = SpeechBody(input="a", **fields).request("a").sampling(SamplingParams())
     assert [draw.greedy or draw.top_k == 1 for draw in (params.first, params.rest)] == [first, rest]
 
 

@@ -5,6 +5,7 @@ import base64
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -12,8 +13,9 @@ import pytest
 
 from oscine.config import ServerConfig
 from oscine.errors import ConfigError, RequestError
-from oscine.server.api.schemas import VoiceOptions
-from oscine.server.text_fields import TextFields
+from oscine.request import SpeechRequest
+from oscine.speech.clips import ClipPolicy
+from oscine.speech.plan import SpeechPlanner
 from oscine.text.normalization.number_words import words_of
 from oscine.text.normalization.speller import speller
 from tests.event_stream import read_events
@@ -144,11 +146,15 @@ def test_a_server_can_normalize_by_default_and_a_request_can_decline(engine: Scr
 
 
 def test_a_language_without_rules_is_refused_only_where_the_request_asks_for_them() -> None:
-    fields = TextFields(ServerConfig(normalize=True))
-    assert asyncio.run(fields.read(VoiceOptions(), "dutch", CARD)).text_level == "clean"
-    assert asyncio.run(fields.read(VoiceOptions(), "german", CARD)).text_level == "spoken"
+    def level(language: str, **fields: Any) -> str | None:
+        model: Any = SimpleNamespace(card=CARD, voices=SimpleNamespace(is_preset=bool, resolve=str))
+        request = SpeechRequest("5", voice="wren", language=language, **fields)
+        return asyncio.run(planner.plan(model, request, "pcm")).request.text_level
+
+    planner = SpeechPlanner(ServerConfig(normalize=True), ClipPolicy())
+    assert (level("dutch"), level("german")) == ("clean", "spoken")
     with pytest.raises(RequestError, match="no rules for the language 'dutch'"):
-        asyncio.run(fields.read(VoiceOptions(normalize=True), "dutch", CARD))
+        level("dutch", normalize=True)
 
 
 def test_a_server_that_cannot_normalize_says_what_to_install(
@@ -161,7 +167,7 @@ def test_a_server_that_cannot_normalize_says_what_to_install(
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "normalize"
     assert "pip install 'oscine[normalize]'" in answer.json()["error"]["message"]
     with pytest.raises(ConfigError, match=r"server\.normalize: .*oscine\[normalize\]"):
-        TextFields(ServerConfig(normalize=True))
+        SpeechPlanner(ServerConfig(normalize=True), ClipPolicy())
 
 
 def test_the_response_says_what_is_read_where_that_is_not_the_text(client: httpx.Client) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from oscine.errors import RequestError, VoiceError
+from oscine.request import SpeechRequest
 from oscine.speech.capabilities import (
     check_can_clone,
     check_characters,
@@ -18,7 +19,7 @@ from oscine.speech.capabilities import (
     unknown_voice,
     unsupported_script,
 )
-from oscine.types import ModelCard, SpeechRequest
+from oscine.types import ModelCard
 from oscine.voice import Voice
 
 PUBLISHED_LANGUAGES = (

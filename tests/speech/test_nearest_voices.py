@@ -2,9 +2,9 @@
 
 import pytest
 
-from oscine.server.api.schemas import VoiceOptions
-from oscine.server.model_routing import choose_models, needs_of
+from oscine.request import SpeechRequest
 from oscine.speech.foreign_names import CLOUD_VOICES, OPENAI_VOICES, is_foreign_voice, nearest_voice
+from oscine.speech.routing import AskedModel, choose_models, needs_of
 from oscine.speech.voice_store import VoiceStore
 from oscine.speech.voices import VoiceResolver, reserved_names
 from tests.server.scripted_engine import CARD
@@ -63,5 +63,5 @@ def test_a_name_of_others_is_no_reserved_name_and_works_for_every_request() -> N
     resolver = VoiceResolver(CARD, VoiceStore(None, frozenset(), 10))
     for name, speaker in (("Cherry", "wren"), ("Eldric Sage", "finch"), ("AF_Heart", "wren"), ("dan", "finch")):
         assert resolver.resolve(name) == speaker
-        needs = needs_of(VoiceOptions(voice=name), [CARD], lambda _: None)
+        needs = needs_of(SpeechRequest("a", voice=name), AskedModel(), [CARD], lambda _: None)
         assert choose_models(needs, [CARD]) == [CARD]

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from oscine.errors import EngineError, RequestError
+from oscine.request import SpeechRequest
 from oscine.speech.clock import PlaybackClock
 from oscine.speech.events import Audio, Ended, Paused, SegmentEnded, SpeechEvent, Started
 from oscine.speech.run import Script, SegmentJoiner, Speaker, SpeechRun
 from oscine.text.spoken_text import Pause, Replacement, SpokenText
-from oscine.types import SpeechRequest, TextOptions, Usage
+from oscine.types import Usage
 from tests.server.scripted_engine import FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
 
 REQUEST = SpeechRequest(text="", voice="wren", seed=3)
@@ -154,8 +155,8 @@ def test_a_pause_is_as_long_in_the_answer_at_any_speed(engine: ScriptedEngine) -
 
 def test_the_engine_reads_the_spoken_text_and_events_carry_the_written_one(engine: ScriptedEngine) -> None:
     text = SpokenText("five dollars", "$5", (Replacement(0, 12, 0, 2),))
-    events = events_of(engine, [text], SpeechRequest(text="$5", text_options=TextOptions(normalize=True)))
-    assert [(request.text, request.text_options) for request in engine.submitted] == [("five dollars", None)]
+    events = events_of(engine, [text], SpeechRequest(text="$5", normalize=True))
+    assert [(request.text, request.normalize) for request in engine.submitted] == [("five dollars", None)]
     (segment,) = segments(events)
     assert (segment.text, segment.spoken) == ("$5", text)
 

@@ -6,18 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from oscine.errors import EngineError, OverloadedError
+from oscine.request import SpeechRequest
 from oscine.speech.utterance import Utterance
-from oscine.types import (
-    AppendText,
-    AudioChunk,
-    Cancel,
-    ClipData,
-    Command,
-    Deliver,
-    EndText,
-    EngineStatus,
-    SpeechRequest,
-)
+from oscine.types import AppendText, AudioChunk, Cancel, ClipData, Command, Deliver, EndText, EngineStatus
 from oscine.voice import Voice
 
 REQUEST = SpeechRequest(text="one")

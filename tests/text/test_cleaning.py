@@ -4,10 +4,10 @@ from hypothesis import strategies as st
 
 from oscine.errors import RequestError
 from oscine.text.cleaning import CleaningRule, is_plain
+from oscine.text.options import TextOptions
 from oscine.text.preparation import prepare_text
 from oscine.text.scanner import TextScanner
 from oscine.text.spoken_text import Pause, SpokenText
-from oscine.types import TextOptions
 
 CLEAN = TextOptions(text_level="clean")
 

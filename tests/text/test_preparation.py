@@ -3,6 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oscine.errors import RequestError
+from oscine.text.options import TextOptions
 from oscine.text.preparation import (
     Prepared,
     StreamingPreparation,
@@ -12,7 +13,6 @@ from oscine.text.preparation import (
 )
 from oscine.text.segmenter import SegmenterConfig, segment_text
 from oscine.text.spoken_text import Pause, SpokenText
-from oscine.types import TextOptions
 
 ALL = TextOptions(normalize=True, paragraph_pause_s=0.7, pronunciations={"oscine": "OSS-een", "New York": "Noo Yawk"})
 SMALL = SegmenterConfig(first_chars=20, segment_chars=40, max_chars=80)

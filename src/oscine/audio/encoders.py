@@ -13,18 +13,16 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, Protocol, cast, get_args
+from typing import Protocol, cast
 
 import numpy as np
 import soxr
 
 from oscine.audio.clips import wav_header
+from oscine.audio.formats import MAX_SPEED, MIN_SPEED, RATES_HZ
 from oscine.audio.libav_encoders import AAC, FLAC, MP3, OPUS, CodecSettings, CompressStage, TempoStage
 from oscine.errors import RequestError, unknown_choice
 
-MIN_SPEED, MAX_SPEED = 0.25, 4.0
-SampleRate = Literal[8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000]  # all that an MP3 can have
-RATES_HZ: tuple[int, ...] = get_args(SampleRate)
 _OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from oscine.api import Oscine
-    from oscine.types import SpeechRequest
+    from oscine.request import SpeechRequest
 
 _SENTENCE = "The quick brown fox jumps over the lazy dog."
 _TRANSCRIPT = "Hello, this is a short clip."
@@ -127,7 +127,7 @@ def _load(model: str, device: str, report: _Report, loaded: list[Oscine]) -> str
 
 def _request(tts: Oscine) -> SpeechRequest:
     """The least that this kind of checkpoint needs. A Base checkpoint clones the demo voice."""
-    from oscine.types import SpeechRequest
+    from oscine.request import SpeechRequest
 
     fields: dict[str, Any] = {}
     if tts.config.kind == "base":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +19,7 @@ from oscine import __version__
 from oscine.commands.doctor import doctor
 from oscine.commands.early_worker import early_worker
 from oscine.commands.export import export
+from oscine.commands.request_options import with_request_options
 from oscine.commands.triton import triton
 from oscine.commands.voices import voices_app
 from oscine.errors import ConfigError, OscineError, RequestError
@@ -32,17 +34,6 @@ app.command()(doctor)
 app.command()(export)
 app.command()(triton)
 console = Console(stderr=True)  # standard output is for results
-
-
-class TextMode(StrEnum):
-    whole = "whole"
-    streaming = "streaming"
-
-
-class TextLevelOption(StrEnum):
-    raw = "raw"
-    clean = "clean"
-    spoken = "spoken"
 
 
 class DtypeOption(StrEnum):
@@ -99,6 +90,7 @@ def root(
 
 
 @app.command()
+@with_request_options("voice", "pronunciations")
 def say(
     text: Annotated[str | None, typer.Argument(help="Text to speak; '-' or nothing: standard input")] = None,
     output: Annotated[
@@ -115,40 +107,15 @@ def say(
     format_name: Annotated[str | None, typer.Option("--format", help="Format of standard output or of --file")] = None,
     model: Annotated[str, typer.Option("--model", "-m", help="Checkpoint folder, hub id, or 'demo'")] = "demo",
     voice: Annotated[str | None, typer.Option(help="Name of a preset voice, or a voice file (.safetensors)")] = None,
-    language: Annotated[str, typer.Option(help="Language name, or 'auto'")] = "auto",
-    instructions: Annotated[
-        str | None, typer.Option(help="Speaking style; for VoiceDesign: the voice in words")
-    ] = None,
-    speed: Annotated[float, typer.Option(help="0.25 to 4, at the same pitch")] = 1.0,
-    sample_rate: Annotated[
-        int | None, typer.Option(help="Of the result in Hz, such as 8000 or 48000; default: the checkpoint's")
-    ] = None,
     ref_audio: Annotated[Path | None, typer.Option(help="Clip of the voice to clone")] = None,
     ref_text: Annotated[str | None, typer.Option(help="Transcript of the clip")] = None,
     x_vector_only: Annotated[
         bool, typer.Option("--x-vector-only", metavar="", help="Use only the timbre of the clip")
     ] = False,
     save_voice: Annotated[Path | None, typer.Option(help="Save the cloned voice to this file")] = None,
-    text_mode: Annotated[TextMode | None, typer.Option(help="Prompt layout; default: the official one")] = None,
-    text_level: Annotated[
-        TextLevelOption | None,
-        typer.Option(help="How far the text is rewritten; default: what the checkpoint needs"),
-    ] = None,
-    normalize: Annotated[bool, typer.Option("--normalize", metavar="", help="The same as --text-level spoken")] = False,
     pronounce: Annotated[
         list[str] | None, typer.Option(help="WORD=SPOKEN, such as Oscine=OSS-een; may be given several times")
     ] = None,
-    paragraph_pause: Annotated[float, typer.Option(help="Seconds of silence between paragraphs")] = 0.0,
-    no_markup: Annotated[
-        bool, typer.Option("--no-markup", metavar="", help='Speak <break time="500ms"/> instead of pausing')
-    ] = False,
-    max_new_tokens: Annotated[int | None, typer.Option(help="Limit of the speech: one frame (80 ms) less")] = None,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same speech")] = None,
-    greedy: Annotated[bool, typer.Option("--greedy", metavar="", help="No randomness in any codebook")] = False,
-    temperature: Annotated[float | None, typer.Option(help="Temperature of the first codebook")] = None,
-    top_k: Annotated[int | None, typer.Option(help="0: off")] = None,
-    top_p: Annotated[float | None, typer.Option(help="1: off")] = None,
-    repetition_penalty: Annotated[float | None, typer.Option(help="1: off")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
     dtype: Annotated[DtypeOption, typer.Option(help="auto: bfloat16 on a GPU, float32 elsewhere")] = DtypeOption.auto,
     save_codes: Annotated[
@@ -163,6 +130,7 @@ def say(
         Path | None, typer.Option(help="Whisper folder in CTranslate2's format, which finds the times of words")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON")] = False,
+    **fields: Any,
 ) -> None:
     """Turn text into speech: a file, standard output or the loudspeaker."""
     # Here: a server is spawned sooner without them.
@@ -175,55 +143,28 @@ def say(
         read_texts,
         report,
         speak,
-        text_options,
+        spoken_request,
     )
     from oscine.commands.say_subtitles import Subtitles
-    from oscine.types import SpeechRequest
 
     texts = read_texts(text, file)
-    spoken_as = text_options(
-        texts,
-        "spoken" if normalize else text_level.value if text_level else None,
-        pronounce or [],
-        paragraph_pause,
-        markup=not no_markup,
-        language=language,
-    )
+    request = spoken_request(texts, pronounce or [], fields)
     check_clone_options(ref_audio, ref_text, x_vector_only, save_voice, voice)
     if file:
         outputs = Outputs.for_lines(len(texts), output, save_codes, format_name)
     else:
         outputs = Outputs.for_text(output, save_codes, format_name, play=play)
     outputs.check(save_voice)
-    outputs.check_encoding(speed, sample_rate)
+    outputs.check_encoding(request)
     timed = Subtitles.opened(subtitles, aligner, [path.stem for path in outputs.audio] if file else None)
     tts = load(model, device, dtype.value, slots=1 if play or not file else min(MAX_SLOTS, len(texts)))
     speaker = choose_voice(tts, voice, ref_audio, None if x_vector_only else ref_text, save_voice)
-    requests = [
-        SpeechRequest(
-            text=line,
-            voice=speaker,
-            language=language,
-            instructions=instructions,
-            text_mode=text_mode.value if text_mode else None,
-            seed=seed,
-            greedy=greedy or None,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            repetition_penalty=repetition_penalty,
-            max_new_tokens=max_new_tokens,
-            text_options=spoken_as,
-            speed=speed,
-            sample_rate=sample_rate,
-        )
-        for line in texts
-    ]
+    requests = [replace(request, text=line, voice=speaker) for line in texts]
     speeches, took_s = speak(tts, requests, outputs, play=play, on_segment=timed.add if timed else None)
     outputs.write(speeches)
     report(speeches, outputs, took_s, as_json)
     if timed:
-        timed.write(speeches, language)
+        timed.write(speeches, request.language)
 
 
 @app.command()

@@ -24,7 +24,7 @@ from oscine.process.child import Child
 from oscine.types import BEST_STATES, EngineHealth, ModelCard, ReportProgress, SpeechEngine
 
 if TYPE_CHECKING:
-    from oscine.server.model_registry import LoadedModel
+    from oscine.speech.models import LoadedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class ModelLoader:
                 self._engines[client] = one
             undo.pop_all()
         engine: SpeechEngine = clients[0] if len(clients) == 1 else Router(clients)
-        from oscine.server.model_registry import LoadedModel  # now, while the workers import torch
+        from oscine.speech.models import LoadedModel  # now, while the workers import torch
 
         return LoadedModel(card, engine, partial(_health, clients), partial(_wait_ready, clients))
 

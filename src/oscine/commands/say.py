@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -23,9 +23,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from oscine.commands.clip_warnings import clip_warnings
 from oscine.errors import OscineError, RequestError, VoiceError
+from oscine.request import SpeechRequest
 from oscine.speech.capabilities import unsupported_script
 from oscine.speech.result import Speech, format_named, format_of, sound_device
-from oscine.types import SpeechRequest, TextLevel, TextOptions
 
 if TYPE_CHECKING:
     from oscine.api import Oscine
@@ -72,31 +72,20 @@ def _read_text(text: str | None) -> str:
         raise RequestError(f"standard input is not UTF-8 text: {error}", "text") from None
 
 
-def text_options(
-    texts: list[str],
-    level: TextLevel | None,
-    pronounce: list[str],
-    paragraph_pause_s: float,
-    *,
-    markup: bool,
-    language: str,
-) -> TextOptions:
-    """Raises RequestError for options or tags in the texts that cannot be used."""
+def spoken_request(texts: list[str], pronounce: list[str], fields: dict[str, Any]) -> SpeechRequest:
+    """What the texts have in common. Raises RequestError for fields, or tags in the texts, that cannot be used."""
     from oscine.text.preparation import check_text_options, prepare_text  # here: `--help` needs no such rules
 
     for entry in pronounce:
         if "=" not in entry:
             raise RequestError(f"--pronounce takes WORD=SPOKEN, got {entry!r}", "pronunciations")
-    options = TextOptions(
-        text_level=level,
-        markup=markup,
-        paragraph_pause_s=paragraph_pause_s,
-        pronunciations=dict(entry.split("=", 1) for entry in pronounce),
-    )
-    check_text_options(options, language)
+    spoken = dict(entry.split("=", 1) for entry in pronounce)
+    request = SpeechRequest("", pronunciations=spoken or None, **fields)
+    request.check()
+    check_text_options(request, request.language)
     for text in texts:
-        prepare_text(text, options, language)
-    return options
+        prepare_text(text, request, request.language)
+    return request
 
 
 def check_clone_options(
@@ -272,13 +261,13 @@ class Outputs:
             if first != option and not _is_device(path):
                 raise RequestError(f"{first} and {option} are the same file, {str(path)!r}; name two", "output")
 
-    def check_encoding(self, speed: float, sample_rate: int | None) -> None:
-        """Refuses a speed, and a rate that a format does not have."""
+    def check_encoding(self, request: SpeechRequest) -> None:
+        """Refuses a rate that a format does not have."""
         from oscine.audio.encoders import checked_format
 
         written = [self.stdout_format] if self.to_stdout else [format_of(path) for path in self.audio[:1]]
         for name in written or ["pcm"]:  # the loudspeaker
-            checked_format(name, sample_rate or _USUAL_RATE_HZ, speed)
+            checked_format(name, request.sample_rate or _USUAL_RATE_HZ, request.speed)
 
     def write(self, speeches: list[Speech]) -> None:
         import numpy as np

@@ -27,7 +27,7 @@ from oscine.server.http.logs import audit, log_fields, log_to_stderr
 
 if TYPE_CHECKING:
     from oscine.server.http.web_server import WebServer
-    from oscine.server.model_registry import LoadedModel
+    from oscine.speech.models import LoadedModel
 
 _log = logging.getLogger(__name__)
 

@@ -37,6 +37,7 @@ from oscine.model.weights import load_model, weight_bytes
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.cloning import VoiceCloner
 from oscine.prompt.tokenizer import Tokenizer
+from oscine.request import SpeechRequest
 from oscine.runner.backend import BackendOptions
 from oscine.runner.factory import (
     KernelChoice,
@@ -47,7 +48,7 @@ from oscine.runner.factory import (
 )
 from oscine.runner.memory_budget import DoesNotFitError, MemoryBudget, plan_memory
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import AudioChunk, ReportProgress, SpeechRequest
+from oscine.types import AudioChunk, ReportProgress
 
 _log = logging.getLogger(__name__)
 

@@ -19,9 +19,10 @@ from oscine.errors import EngineError, RequestError
 from oscine.prompt.builder import PromptBuilder, StreamingPrompt
 from oscine.prompt.incremental_tokenizer import IncrementalTokenizer
 from oscine.prompt.tokenizer import Tokenizer
+from oscine.request import SpeechRequest
 from oscine.runner.runner import Runner
 from oscine.speech.capabilities import check_can_clone, check_text
-from oscine.types import AppendText, AudioChunk, Cancel, Command, Deliver, EndText, EngineStatus, SpeechRequest
+from oscine.types import AppendText, AudioChunk, Cancel, Command, Deliver, EndText, EngineStatus
 
 if TYPE_CHECKING:
     from oscine.audio.clips import ClipSource
@@ -143,7 +144,7 @@ class InProcessEngine:
         return session
 
     def _session(self, utterance_id: str, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool) -> Session:
-        request.check_delivery()
+        request.check_for_engine()
         unplayed_s = request.continues_s
         return Session(
             utterance_id,
@@ -166,7 +167,7 @@ class InProcessEngine:
         """Returns None if the request does not want one, or if no echo is possible."""
         config, voice = self._config.trim_echo, request.voice
         wanted = config.enabled if request.trim_echo is None else request.trim_echo
-        if not wanted or isinstance(voice, str | None) or voice.reference_codes is None or voice.transcript is None:
+        if not wanted or not isinstance(voice, Voice) or voice.reference_codes is None or voice.transcript is None:
             return None
         if begins_like_end(request.text, voice.transcript):
             return None

@@ -15,16 +15,8 @@ from dataclasses import dataclass, field, fields
 from cachetools import LRUCache
 
 from oscine.errors import ConfigError, EngineError, OverloadedError, clear_tracebacks
-from oscine.types import (
-    AudioChunk,
-    ClipData,
-    Command,
-    Deliver,
-    EngineStatus,
-    SpeechEngine,
-    SpeechRequest,
-    TickHistogram,
-)
+from oscine.request import SpeechRequest
+from oscine.types import AudioChunk, ClipData, Command, Deliver, EngineStatus, SpeechEngine, TickHistogram
 from oscine.voice import Voice
 
 _SUMMED = [one.name for one in fields(EngineStatus) if one.name not in ("ready", "tick_s", "ticks", "device")]

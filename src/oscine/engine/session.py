@@ -13,8 +13,9 @@ from oscine.engine.policy import FRAME_S
 from oscine.engine.runaway import RunawayDetector, frame_budget
 from oscine.engine.trimming import EchoTrimmer, SilenceTrimmer
 from oscine.errors import OscineError, TooLongError
+from oscine.request import SamplingParams
 from oscine.runner.runner import SlotAssignment
-from oscine.types import AudioChunk, FinishReason, Prompt, SamplingParams, Usage
+from oscine.types import AudioChunk, FinishReason, Prompt, Usage
 
 _MIN_GAP_S = 0.001  # a shorter gap is inaudible
 

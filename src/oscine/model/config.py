@@ -15,7 +15,9 @@ from msgspec.structs import replace
 from oscine.audio.pcm import CODEBOOKS, FRAME_RATE_HZ
 from oscine.errors import CheckpointError, RequestError
 from oscine.model.json_files import Section, read_json
-from oscine.types import DrawParams, ModelCard, SamplingParams, TextLevel
+from oscine.request import DrawParams, SamplingParams
+from oscine.text.options import TextLevel
+from oscine.types import ModelCard
 
 Kind = Literal["custom_voice", "voice_design", "base"]
 KINDS: tuple[Kind, ...] = ("custom_voice", "voice_design", "base")
@@ -359,14 +361,16 @@ def _sampling(path: Path) -> SamplingParams:
     file = Section.of(path.name, read_json(path) if path.exists() else {}).decode(_GenerationConfig)
     rest = (not file.subtalker_dosample, file.subtalker_temperature, file.subtalker_top_k, file.subtalker_top_p)
     try:
-        return SamplingParams(
+        params = SamplingParams(
             first=DrawParams(not file.do_sample, file.temperature, file.top_k, file.top_p),
             rest=DrawParams(*rest),
             repetition_penalty=file.repetition_penalty,
             max_new_tokens=file.max_new_tokens,
         )
+        params.check()
     except RequestError as error:
         raise CheckpointError(f"{path.name}: {error}") from None
+    return params
 
 
 def _instruction_examples(path: Path) -> tuple[tuple[str, str], ...]:

@@ -9,8 +9,9 @@ from oscine.errors import CheckpointError, TooLongError, VoiceError
 from oscine.model.config import ModelConfig
 from oscine.prompt.layout import LayoutInput, build_layout
 from oscine.prompt.tokenizer import TextTurn, Tokenizer
+from oscine.request import SpeechRequest
 from oscine.speech.capabilities import check_text, resolve_request
-from oscine.types import Prompt, SpeechRequest
+from oscine.types import Prompt
 from oscine.voice import Voice
 
 _MIN_FREE_POSITIONS = 2  # the first frame needs two

@@ -12,7 +12,8 @@ import numpy as np
 
 from oscine.audio.pcm import Codes, Samples
 from oscine.model.config import ModelConfig
-from oscine.types import NO_CODEC, SPEAKER, Prompt, TextMode, reference_frame
+from oscine.request import TextMode
+from oscine.types import NO_CODEC, SPEAKER, Prompt, reference_frame
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from oscine.model.speech_model import SpeechModel
 from oscine.model.streaming import StreamState
+from oscine.request import SamplingParams
 from oscine.runner.kv_cache import KV, PagedKVCache
 from oscine.runner.memory_budget import BackendMemory, MemoryBudget
 from oscine.runner.runner import FrameOutput, SlotAssignment, Ticket
 from oscine.runner.slot_state import SlotState
-from oscine.types import SamplingParams
 
 CaptureProgress = Callable[[int, int], None]  # steps done, steps in total
 Kernels = Literal["triton", "cuda"]

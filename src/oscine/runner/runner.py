@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from oscine.audio.pcm import Codes
-from oscine.types import Prompt, SamplingParams
+from oscine.request import SamplingParams
+from oscine.types import Prompt
 
 
 @dataclass(frozen=True, slots=True)

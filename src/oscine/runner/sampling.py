@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from oscine.audio.pcm import CODEBOOKS
-from oscine.types import DrawParams
+from oscine.request import DrawParams
 
 _MASK32 = 0xFFFFFFFF
 Words = TypeVar("Words", Tensor, npt.NDArray[np.int64])

@@ -14,10 +14,11 @@ from cachetools import LRUCache
 from torch import Tensor
 
 from oscine.errors import EngineError, TooLongError
+from oscine.request import SamplingParams
 from oscine.runner.backend import Backend, CaptureProgress, Newcomer, SilentCodec
 from oscine.runner.kv_cache import BlockAllocator, PrefixCache, blocks_for, prefix_key
 from oscine.runner.runner import FrameOutput, RunnerCounts, SlotAssignment, Ticket
-from oscine.types import Prompt, SamplingParams
+from oscine.types import Prompt
 
 _log = logging.getLogger(__name__)
 _REFERENCE_PIECE_FRAMES = 100  # bounds the memory of decoding a reference

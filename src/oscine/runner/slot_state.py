@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from oscine.model.config import ModelConfig
+from oscine.request import SamplingParams
 from oscine.runner.memory_budget import MemoryBudget
-from oscine.types import SamplingParams
 
 INTS = (
     "position",  # of the row in `inputs`

@@ -34,8 +34,8 @@ from oscine.server.http.metrics import watch_loop_lag
 from oscine.server.http.middleware import RequestMiddleware
 from oscine.server.http.openapi import ERRORS, add_document, add_openapi
 from oscine.server.live.asyncapi import asyncapi
-from oscine.server.model_registry import LoadedModel
 from oscine.server.service import Service
+from oscine.speech.models import LoadedModel
 from oscine.types import EngineHealth, ModelCard, SpeechEngine
 
 _PLAYGROUND = Path(__file__).parent / "playground"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from oscine.audio.encoders import AsyncEncoder, open_encoder, open_file_encoder
+from oscine.audio.formats import FormatName
 from oscine.config import ServerConfig
 from oscine.errors import NotReadyError
+from oscine.server.api.field_notes import field_warnings, ignored_fields
 from oscine.server.api.model_admin import ModelAdmin, OpenModel
 from oscine.server.api.schemas import VoiceOptions
 from oscine.server.api.speech_outcomes import SpeechOutcomes
@@ -19,11 +22,11 @@ from oscine.server.http.access import ApiKeys
 from oscine.server.http.connections import OpenConnections
 from oscine.server.http.metrics import AlignerMetrics, Metrics
 from oscine.server.http.resources import WorkPool
-from oscine.server.model_registry import LoadedModel, ModelRegistry, ServedModel
-from oscine.server.speech_plan import SpeechPlan, SpeechPlanner
 from oscine.speech.clips import ClipPolicy
 from oscine.speech.consent_store import ConsentStore
 from oscine.speech.events import SpeechEvent
+from oscine.speech.models import LoadedModel, ModelRegistry, ServedModel
+from oscine.speech.plan import SpeechPlan, SpeechPlanner
 from oscine.speech.run import Script, Speaker
 from oscine.speech.voice_store import VoiceStore
 from oscine.speech.voices import reserved_names
@@ -54,7 +57,7 @@ class Service:
             self.aligner = AsyncAligner(Path(config.aligner), config.aligner_threads, AlignerMetrics(self.metrics))
         transcribe = self.aligner.transcribe if self.aligner else None
         self.models = ModelRegistry(
-            models, self.voice_store, self.metrics, config.model_aliases, transcribe, config.voice_aliases
+            models, self.voice_store, self.metrics.of_model, config.model_aliases, transcribe, config.voice_aliases
         )
         self.model_admin = ModelAdmin(self.models, self.voice_store, open_model, config.allowed_models)
         self.clip_policy = ClipPolicy(
@@ -151,7 +154,23 @@ class Service:
 
     def route(self, options: VoiceOptions) -> ServedModel:
         """The model that speaks this request. Called after `check_ready`, which is enough if there is only one."""
-        model = self.models.route(options)
+        model = self.models.route(options.request(), options.asked_model)
         if self.models.several:
             model.check_ready(named=True)
         return model
+
+    async def plan(
+        self, model: ServedModel, options: VoiceOptions, text: str, default_format: FormatName | None = None
+    ) -> SpeechPlan:
+        """Raises RequestError. `text` is "" for streaming text (WebSocket). `default_format` None: the server's."""
+        if self.config.strict:
+            options.check_strict()
+        form = options.response_format or default_format or self.config.http_format
+        words = bool(options.word_timestamps)
+        plan = await self.planner.plan(model, options.request(text), form, times_words=words)
+        unknown = tuple(options.unknown_fields())
+        return replace(
+            plan,
+            ignored_fields=ignored_fields(options, model.card, unknown),
+            field_warnings=(*plan.field_warnings, *field_warnings(unknown)),
+        )

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from oscine.errors import RequestError, VoiceError, unknown_choice
-from oscine.types import ModelCard, ModelKind, SpeechRequest, TextMode
+from oscine.request import SpeechRequest, TextMode
+from oscine.types import ModelCard, ModelKind
 from oscine.voice import Voice
 
 AUTO = "auto"  # the language: the model detects it from the text

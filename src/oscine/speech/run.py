@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 
 from oscine.errors import RequestError
+from oscine.request import MAX_CONTINUES_S, SpeechRequest
 from oscine.speech.clock import PlaybackClock
 from oscine.speech.events import NO_USAGE, Audio, Ended, Paused, SegmentEnded, SpeechEvent, Started
 from oscine.speech.utterance import Utterance
 from oscine.text.preparation import Prepared
 from oscine.text.spoken_text import Pause, SpokenText
-from oscine.types import MAX_CONTINUES_S, AudioChunk, FinishReason, SpeechEngine, SpeechRequest, Usage
+from oscine.types import AudioChunk, FinishReason, SpeechEngine, Usage
 
 if TYPE_CHECKING:
     from oscine.audio.encoders import AsyncEncoder
@@ -109,7 +110,8 @@ class Speaker:
         """`joins`: segments are joined without clicks; otherwise they have the engine's audio bit for bit. `split`:
         each segment is a file. `streaming_text`: segments may grow while they are spoken. Without an encoder, files
         have the engine's samples. `next_is_due`: whether words without times are better than waiting for them."""
-        self._engine, self._request, self._rate_hz, self._speed = engine, request, rate_hz, speed
+        self._engine, self._rate_hz, self._speed = engine, rate_hz, speed
+        self._request = request.for_engine()  # its text is prepared
         self._joins, self._split, self._streaming_text = joins and not split, split, streaming_text
         self._clock = clock or PlaybackClock()
         self._open_encoder, self._open_timer, self._next_is_due = open_encoder, open_timer, next_is_due
@@ -181,14 +183,14 @@ class Speaker:
     def _utterance(self, segment: Segment, file: _File, *, late: bool) -> Utterance:
         """The next segment's utterance, not yet submitted. `late`: its text was, so its slot was given back."""
         text = segment.begin().lstrip() if self._split else segment.begin()
-        changed: dict[str, Any] = {"text": text, "text_options": None, "max_new_tokens": file.tokens_left}
+        changed: dict[str, Any] = {"text": text, "max_new_tokens": file.tokens_left}
         if self._segments:  # silence before a later segment is the pause between two sentences
             unplayed_s = min(self._clock.unplayed_s, MAX_CONTINUES_S)
             trim = self._request.trim_silence if self._paused else False
             late = unplayed_s == 0 if self._split else late
             changed |= {"continues_s": unplayed_s, "resumes": late, "trim_silence": trim}
         self._paused = False
-        request = replace(self._request, **changed)  # its text is prepared
+        request = replace(self._request, **changed)
         return Utterance(self._engine, request, streaming_text=self._streaming_text)
 
 

@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Self
 
 from oscine.errors import EngineError
-from oscine.types import AppendText, AudioChunk, Cancel, EndText, SpeechEngine, SpeechRequest
+from oscine.request import SpeechRequest
+from oscine.types import AppendText, AudioChunk, Cancel, EndText, SpeechEngine
 
 _STOPPED = "the engine was stopped before the utterance was complete; send the request again"
 

@@ -8,28 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import get_args
+from typing import TypeVar
 
-from oscine.errors import RequestError, unknown_choice
+from oscine.errors import RequestError
 from oscine.text.normalization.language import AUTO, has_rules
-from oscine.types import ModelCard, TextLevel, TextOptions
+from oscine.text.options import TextLevel, TextOptions
 
-TEXT_LEVELS: tuple[TextLevel, ...] = get_args(TextLevel)
 ENGLISH = "english"
-
-
-def check_level(options: TextOptions) -> None:
-    """Raises RequestError."""
-    level, normalize = options.text_level, options.normalize
-    if level is not None and level not in TEXT_LEVELS:
-        message = (
-            unknown_choice("text_level", level, TEXT_LEVELS)
-            if isinstance(level, str)
-            else (f"text_level must be one of {', '.join(TEXT_LEVELS)}, got {level!r}")
-        )
-        raise RequestError(message, "text_level")
-    if normalize is not None and not isinstance(normalize, bool):
-        raise RequestError(f"normalize must be true or false, got {normalize!r}", "normalize")
+_Options = TypeVar("_Options", bound=TextOptions)
 
 
 def asked_level(options: TextOptions) -> TextLevel | None:
@@ -42,12 +28,12 @@ def text_language(language: str, languages: Sequence[str]) -> str:
     return languages[0] if language == AUTO and len(languages) == 1 else language
 
 
-def at_level(options: TextOptions, card: ModelCard, language: str, default: TextLevel | None = None) -> TextOptions:
-    """The options with the level that counts. `default`: the server's. A level that nobody asked for is lowered to
-    "clean" where a language has no rules."""
+def at_level(options: _Options, default: TextLevel, language: str) -> _Options:
+    """The options with the level that counts. `default`: the server's, or else the checkpoint's. A level that nobody
+    asked for is lowered to "clean" where a language has no rules."""
     level = asked_level(options)
     if level is None:
-        level = default or card.text_level
+        level = default
         if level == "spoken" and (options.normalize is False or not can_be_spoken(language)):
             level = "clean"
     return replace(options, text_level=level, normalize=None)

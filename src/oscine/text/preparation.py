@@ -10,16 +10,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from oscine.errors import RequestError
+from oscine.fields import declared_fields
 from oscine.text.chain import Chain, Stage
 from oscine.text.cleaning import CleaningRule, is_plain
 from oscine.text.english.reader import EnglishReader, ends_sentence
-from oscine.text.levels import ENGLISH, asked_level, check_level
-from oscine.text.pauses import MAX_BREAK_S, MAX_PAUSES_S, BreakRule, ParagraphRule, has_break
+from oscine.text.levels import ENGLISH, asked_level
+from oscine.text.options import TextOptions
+from oscine.text.pauses import MAX_PAUSES_S, BreakRule, ParagraphRule, has_break
 from oscine.text.pronunciations import PronunciationRule, check_pronunciations
 from oscine.text.scanner import Piece, Rule, TextScanner
 from oscine.text.segmenter import Segmenter, SegmenterConfig, SegmentPiece, segment_text
 from oscine.text.spoken_text import Pause, Replacement, SpokenBuffer, SpokenText
-from oscine.types import TextOptions
 
 Prepared = SpokenText | Pause
 _SLICE_CHARS = 4096  # prepared at once
@@ -28,17 +29,9 @@ NO_WORDS = 'the text has no words, only marks; give at least one word to speak, 
 
 def check_text_options(options: TextOptions, language: str) -> None:
     """Raises RequestError, also if the normalizer is not installed."""
-    if not isinstance(options, TextOptions):
-        message = f"text_options must be TextOptions(...), got {type(options).__name__}"
-        raise RequestError(message, "text_options")
-    if not isinstance(options.markup, bool):
-        raise RequestError(f"markup must be true or false, got {options.markup!r}", "markup")
-    check_level(options)
-    pause_s = options.paragraph_pause_s
-    if not isinstance(pause_s, int | float) or isinstance(pause_s, bool) or not 0 <= pause_s <= MAX_BREAK_S:
-        message = f"paragraph_pause_s must be from 0 (off) to {MAX_BREAK_S:g} seconds, got {pause_s!r}"
-        raise RequestError(message, "paragraph_pause_s")
-    check_pronunciations(options.pronunciations)
+    for name, declared in declared_fields(TextOptions).items():
+        declared.check(getattr(options, name))
+    check_pronunciations(options.pronunciations or {})
     if asked_level(options) == "spoken" and language.lower() != ENGLISH:
         from oscine.text.normalization.rule import check_language  # here: an optional library
 
@@ -54,7 +47,7 @@ def stages_for(options: TextOptions, language: str) -> list[Stage]:
     if options.paragraph_pause_s:
         rules.append(ParagraphRule(options.paragraph_pause_s))
     if level != "raw":
-        rules.append(CleaningRule(pauses_at_paragraphs=options.paragraph_pause_s > 0, keeps_tags=not options.markup))
+        rules.append(CleaningRule(pauses_at_paragraphs=bool(options.paragraph_pause_s), keeps_tags=not options.markup))
     words: list[Rule] = []
     if options.pronunciations:
         words.append(PronunciationRule(options.pronunciations))
@@ -80,7 +73,7 @@ def prepare_text(
 
     `check_cancelled` is called every few thousand characters and may raise an exception, which ends the work."""
     options, config = options or TextOptions(), config or SegmenterConfig()
-    pauses = (options.markup and has_break(text)) or options.paragraph_pause_s > 0
+    pauses = (options.markup and has_break(text)) or bool(options.paragraph_pause_s)
     level = asked_level(options) or "raw"
     is_cleaned = level == "raw" or (level == "clean" and is_plain(text))
     if level != "raw" and text.strip() and not has_words(text):

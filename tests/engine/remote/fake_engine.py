@@ -22,7 +22,8 @@ import numpy as np
 
 from oscine import errors, types
 from oscine.errors import EngineError, OscineError, OverloadedError, RequestError
-from oscine.types import AppendText, AudioChunk, Cancel, ClipData, Command, Deliver, EngineStatus, SpeechRequest
+from oscine.request import SpeechRequest
+from oscine.types import AppendText, AudioChunk, Cancel, ClipData, Command, Deliver, EngineStatus
 from oscine.voice import Voice
 
 CHUNK_SAMPLES = 100

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from oscine.config import WorkerConfig
 from oscine.engine.remote.client import EngineClient
-from oscine.types import AppendText, SpeechRequest
+from oscine.request import SpeechRequest
+from oscine.types import AppendText
 from tests.engine.recorder import WAIT_S, ChunkRecorder, submit, wait_until
 from tests.engine.remote.fake_engine import FakeConfig, build_fake, pcm
 

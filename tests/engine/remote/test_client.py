@@ -15,7 +15,8 @@ import pytest
 
 from oscine.engine.remote.client import EngineClient
 from oscine.errors import EngineError, OverloadedError, RequestError, VoiceError
-from oscine.types import AppendText, AudioChunk, Cancel, EndText, SpeechRequest
+from oscine.request import SpeechRequest
+from oscine.types import AppendText, AudioChunk, Cancel, EndText
 from tests.engine.recorder import WAIT_S, submit, wait_until
 from tests.engine.remote.fake_engine import FakeConfig, FakeEngine, build_fake, refusal
 from tests.engine.remote.helpers import CONFIG, LONG, SampleRecorder, gone, speak, speak_and_then, started

@@ -14,7 +14,8 @@ from oscine.errors import (
     TooLongError,
     VoiceError,
 )
-from oscine.types import AppendText, AudioChunk, Cancel, EndText, EngineStatus, SpeechRequest, TickHistogram, Usage
+from oscine.request import SpeechRequest
+from oscine.types import AppendText, AudioChunk, Cancel, EndText, EngineStatus, TickHistogram, Usage
 from oscine.voice import Voice
 
 STATUS = EngineStatus(

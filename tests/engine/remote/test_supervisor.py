@@ -16,7 +16,7 @@ import pytest
 from oscine.config import WorkerConfig
 from oscine.engine.remote.client import EngineClient
 from oscine.errors import CheckpointError, ConfigError, EngineError, NotReadyError, OverloadedError
-from oscine.types import SpeechRequest
+from oscine.request import SpeechRequest
 from tests.engine.recorder import WAIT_S, submit, wait_until
 from tests.engine.remote.fake_engine import FakeConfig, FakeEngine, build_fake
 from tests.engine.remote.helpers import (

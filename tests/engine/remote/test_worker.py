@@ -11,7 +11,8 @@ from oscine.engine.remote import messages as wire
 from oscine.engine.remote.transport import Transport
 from oscine.engine.remote.worker import EngineServer
 from oscine.errors import OverloadedError
-from oscine.types import AudioChunk, SpeechRequest
+from oscine.request import SpeechRequest
+from oscine.types import AudioChunk
 from tests.engine.recorder import WAIT_S, wait_until
 from tests.engine.remote.fake_engine import CHUNK_SAMPLES, FakeConfig, FakeEngine
 from tests.engine.remote.helpers import LONG

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from oscine.kernels.cuda.launches import SampleArguments, sample_launch
+from oscine.request import DrawParams
 from oscine.runner.sampling import DrawTable, draw, penalize
-from oscine.types import DrawParams
 from tests.kernels.cuda.emulation import bf16_bits, emulate, of_bits
 from tests.kernels.draw_cases import (  # noqa: F401  (order_of_equals is a fixture)
     MIXED,

@@ -18,6 +18,7 @@ from oscine.model.speech_model import SpeechModel
 from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
+from oscine.request import DrawParams, SamplingParams, SpeechRequest
 from oscine.runner.backend import DEFAULT_OPTIONS, Backend, BackendOptions, SilentCodec
 from oscine.runner.cpu import backend as cpu_backend
 from oscine.runner.cpu import predictor as cpu_predictor
@@ -32,7 +33,6 @@ from oscine.runner.runner import FrameOutput, SlotAssignment
 from oscine.runner.sampling import DrawTable
 from oscine.runner.slot_runner import SlotRunner
 from oscine.runner.torch.backend import TorchBackend
-from oscine.types import DrawParams, SamplingParams, SpeechRequest
 from tests.conftest import CheckpointMaker
 from tests.engine.recorder import WAIT_S
 from tests.reference.generate import generate

@@ -12,6 +12,8 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
+from oscine.request import DrawParams, SamplingParams
+
 pytest.importorskip("triton")
 
 from oscine.kernels.admit import InputTables
@@ -27,7 +29,7 @@ from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_state import SlotState
-from oscine.types import NO_CODEC, SPEAKER, DrawParams, Prompt, SamplingParams, reference_frame
+from oscine.types import NO_CODEC, SPEAKER, Prompt, reference_frame
 from tests.runner.tiny_model import CODES, random_prompt, tiny_model
 
 pytestmark = pytest.mark.slow

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from oscine.request import SpeechRequest
 from oscine.runner.backend import BackendOptions
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import SpeechRequest
 from tests.runner.cuda.kernel_speaker import KERNELS, KernelSpeaker, needs_hopper
 
 if not torch.cuda.is_available():

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from oscine.audio.pcm import CODEBOOKS
 from oscine.model.speech_model import Predictor, SpeechModel
+from oscine.request import SpeechRequest
 from oscine.runner.backend import BackendOptions, Kernels
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import SpeechRequest
 from tests.reference.generate import prefill, trailing_rows
 from tests.reference.kv_cache import DenseKVCache
 from tests.runner.cuda.kernel_speaker import KernelSpeaker, needs_hopper

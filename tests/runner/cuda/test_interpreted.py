@@ -9,12 +9,12 @@ import torch
 
 from oscine.model.config import ModelConfig, read_config
 from oscine.model.speech_model import SpeechModel
+from oscine.request import DrawParams, SamplingParams
 from oscine.runner.backend import Backend, BackendOptions
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
 from oscine.runner.torch.backend import TorchBackend
-from oscine.types import DrawParams, SamplingParams
 from tests.conftest import CheckpointMaker
 from tests.reference.generate import prefill
 from tests.reference.kv_cache import DenseKVCache

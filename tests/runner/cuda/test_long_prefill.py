@@ -16,6 +16,7 @@ pytest.importorskip("triton")
 
 from oscine.model.config import read_config
 from oscine.model.speech_model import SpeechModel
+from oscine.request import SamplingParams
 from oscine.runner.backend import BackendOptions
 from oscine.runner.cuda import long_prefill
 from oscine.runner.cuda.backend import CudaBackend
@@ -24,7 +25,7 @@ from oscine.runner.cuda.long_prefill import LONG_PACK_SIZES, LongPrefill, sizes_
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import Prompt, SamplingParams
+from oscine.types import Prompt
 from tests.conftest import CheckpointMaker
 from tests.reference.generate import prefill
 from tests.reference.kv_cache import DenseKVCache

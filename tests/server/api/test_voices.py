@@ -20,10 +20,10 @@ from oscine.server.http.connections import OpenConnections
 from oscine.server.http.errors import handle_errors
 from oscine.server.http.metrics import Metrics
 from oscine.server.http.resources import WorkPool
-from oscine.server.model_registry import LoadedModel, ModelRegistry
 from oscine.speech.clips import ClipPolicy
 from oscine.speech.cloned_voices import clip_hash
 from oscine.speech.consent_store import ConsentStore
+from oscine.speech.models import LoadedModel, ModelRegistry
 from oscine.speech.voice_store import VoiceStore
 from oscine.speech.voices import reserved_names
 from oscine.types import ModelCard
@@ -73,7 +73,7 @@ class Api:
     def __init__(self, card: ModelCard, folder: Path | None, max_bytes: int = 100_000) -> None:
         self.cloner: Any = Cloner()
         self.store = VoiceStore(folder, reserved_names(card.speakers))
-        self._models = ModelRegistry([LoadedModel.of(self.cloner, card)], self.store, Metrics(tuple))
+        self._models = ModelRegistry([LoadedModel.of(self.cloner, card)], self.store, Metrics(tuple).of_model)
         service: Any = SimpleNamespace(
             models=self._models,
             voice_store=self.store,

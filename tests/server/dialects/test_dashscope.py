@@ -211,7 +211,7 @@ def test_voices_of_the_cloud_are_aliases(client: RealtimeClient, voice: str, spe
         ({"mode": "now"}, "session.mode", "server_commit or commit"),
         ({"voice": "wrem"}, "session.voice", "did you mean 'wren'"),
         ({"language_type": "Klingon"}, "session.language_type", "possible: auto, chinese, english"),
-        ({"speech_rate": 9}, "session.speech_rate", "less than"),
+        ({"speech_rate": 9}, "session.speech_rate", "from 0.25 to 4"),
         ({"sample_rate": 96000}, "session.sample_rate", "8000"),
         ({"response_format": "wma"}, "session.response_format", "mp3"),
         ({"model": "qwen-max"}, "session.model", "possible"),

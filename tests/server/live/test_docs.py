@@ -13,7 +13,7 @@ from tests.server.live.live_client import server_of
 from tests.server.scripted_engine import FRAME_SAMPLES, RATE_HZ, ScriptedEngine
 
 ROOT = Path(__file__).parents[3]
-_PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_PYTHON = re.compile(r"^```python(?: title=[^\n]*)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def examples(page: str) -> list[str]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from oscine.server.live.text import LiveSegment, LiveText
+from oscine.text.options import TextOptions
 from oscine.text.preparation import StreamingPreparation
 from oscine.text.segmenter import SegmenterConfig
-from oscine.types import TextOptions
 from tests.server.live.live_client import Client, Server, server_of
 from tests.server.scripted_engine import FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
 

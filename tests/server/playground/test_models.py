@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oscine.server.app import build_models_app
-from oscine.server.model_registry import LoadedModel
+from oscine.speech.models import LoadedModel
 from oscine.types import EngineHealth
 from oscine.voice import Voice
 from tests.server.browsing import Visit, clip_file

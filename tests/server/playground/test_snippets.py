@@ -13,7 +13,8 @@ import soundfile
 from oscine.config import EngineConfig, ServerConfig
 from oscine.engine.build import build_engine
 from oscine.model.checkpoint import DEMO
-from oscine.types import AudioChunk, ClipData, Command, Deliver, EngineStatus, SpeechEngine, SpeechRequest
+from oscine.request import SpeechRequest
+from oscine.types import AudioChunk, ClipData, Command, Deliver, EngineStatus, SpeechEngine
 from oscine.voice import Voice
 from tests.server.browsing import Visit, clip_file
 from tests.server.playground.conftest import Opener

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from oscine.text.english import words
 from oscine.text.english.reader import EnglishReader, ends_sentence
+from oscine.text.options import TextOptions
 from oscine.text.preparation import prepare_text
 from oscine.text.spoken_text import SpokenText
-from oscine.types import TextOptions
 
 _GUIDE = (Path(__file__).parents[3] / "docs/guides/text.md").read_text(encoding="utf-8")
 DOCUMENTED = re.findall(

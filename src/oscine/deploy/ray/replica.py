@@ -25,8 +25,8 @@ from oscine.process.child import freeze_gc
 from oscine.server.app import build_models_app
 from oscine.server.http.logs import log_to_stderr
 from oscine.server.http.web_server import StatusServer
-from oscine.server.model_registry import LoadedModel
 from oscine.server.service import Service
+from oscine.speech.models import LoadedModel
 from oscine.types import EngineStatus
 
 _log = logging.getLogger(__name__)

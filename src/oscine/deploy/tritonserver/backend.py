@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oscine.deploy.tritonserver.tensors import TensorSpec
-from oscine.errors import FieldError, unknown_choice
-from oscine.server.api.schemas import shown_name
+from oscine.errors import FieldError, shown_name, unknown_choice
 from oscine.server.http.errors import api_error
 
 Arrays = Mapping[str, npt.NDArray[Any]]

@@ -8,12 +8,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from oscine.deploy.tritonserver.tensors import SPEECH_INPUTS
 from oscine.errors import FieldError
-from oscine.server.api.schemas import ExtraParams, VoiceOptions, invalid_field
+from oscine.server.api.schemas import VoiceOptions, invalid_field
 from oscine.server.http.json_body import parse_json
 
-_EXTRA = ("subtalker_temperature", "subtalker_top_k", "subtalker_top_p")
-_TEXTS = ("text", "voice", "language", "instructions", "ref_text", "pronunciations", "text_level")
+_TEXTS = {spec.name for spec in SPEECH_INPUTS if spec.datatype == "STRING"} - {"ref_audio"}
 
 
 def speech_fields(tensors: Mapping[str, Any]) -> tuple[str, VoiceOptions]:
@@ -26,9 +26,8 @@ def speech_fields(tensors: Mapping[str, Any]) -> tuple[str, VoiceOptions]:
     if "pronunciations" in values:
         values["pronunciations"] = parse_json(values["pronunciations"].encode(), what="input pronunciations")
     text = values.pop("text")
-    extra = {name: values.pop(name) for name in _EXTRA if name in values}
     try:
-        return text, VoiceOptions.model_validate({**values, "extra_params": ExtraParams.model_validate(extra)})
+        return text, VoiceOptions.model_validate(values)
     except ValidationError as error:
         raise invalid_field(list(error.errors())) from None
 

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable, Mapping
 
 from oscine.deploy.tritonserver.backend import utils
-from oscine.server.http.metrics import ENGINE_GAUGES, EngineFigures
+from oscine.server.http.metrics import ENGINE_GAUGES
+from oscine.speech.models import EngineFigures
 
 _INTERVAL_S = 0.5
 

@@ -22,11 +22,10 @@ from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
 from oscine.process.child import freeze_gc
 from oscine.server.http.logs import log_to_stderr
-from oscine.server.http.metrics import EngineFigures
-from oscine.server.model_registry import LoadedModel
 from oscine.server.service import Service
-from oscine.server.speech_plan import SpeechPlan
 from oscine.speech.events import Audio, Ended, SpeechEvent
+from oscine.speech.models import EngineFigures, LoadedModel
+from oscine.speech.plan import SpeechPlan
 from oscine.types import EngineHealth
 from oscine.voice import Voice
 
@@ -90,7 +89,7 @@ class SpeechHost:
     async def _plan(self, tensors: Mapping[str, Any]) -> SpeechPlan:
         self._service.check_ready()
         text, options = speech_fields(tensors)
-        return await self._service.planner.plan(self._service.route(options), options, text, "pcm")
+        return await self._service.plan(self._service.route(options), options, text, "pcm")
 
     async def _speak_samples(self, tensors: Mapping[str, Any], response: ResponseStream) -> None:
         plan = await self._plan(tensors)

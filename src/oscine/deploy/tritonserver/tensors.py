@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from oscine.audio.pcm import CODEBOOKS
+from oscine.fields import RequestField
+from oscine.request import SpeechRequest
 
 ENGINE, TALKER, CODEC, SPEECH = "oscine", "oscine_talker", "oscine_codec", "oscine_speech"
 
@@ -22,32 +25,31 @@ def _option(name: str, datatype: str, about: str, dims: tuple[int, ...] = (1,)) 
     return TensorSpec(name, datatype, about, dims, optional=True)
 
 
-# Names and meanings are those of POST /v1/audio/speech. Factors are FP64, so that they are the same numbers as in JSON.
+def _datatype(field: RequestField) -> str:
+    """Factors are FP64, so that they are the same numbers as in JSON."""
+    if field.kind is int:
+        most = field.spec.most or 0
+        return "UINT64" if most >= 2**63 else "INT64" if most >= 2**31 else "INT32"
+    return {bool: "BOOL", float: "FP64"}.get(field.kind, "STRING")
+
+
+def _request_inputs() -> Iterator[TensorSpec]:
+    for name, field in SpeechRequest.fields().items():
+        if name not in _OF_AUDIO:
+            is_json = field.kind == Mapping[str, str]
+            yield _option(name, _datatype(field), f"{'A JSON object. ' if is_json else ''}{field.spec.about}")
+
+
+_OF_AUDIO = ("speed", "sample_rate")  # the samples are the engine's own
+# Names and meanings are those of POST /v1/audio/speech.
 SPEECH_INPUTS = (
     TensorSpec("text", "STRING", "The text to speak, of any length; UTF-8."),
-    _option("voice", "STRING", "A preset, a voice of the voices folder, or one of OpenAI's names."),
-    _option("language", "STRING", "`auto`, or a language of the checkpoint."),
-    _option("instructions", "STRING", "How to speak; with VoiceDesign, a description of the voice."),
+    *_request_inputs(),
     _option("ref_audio", "STRING", "A clip to clone: the content of an audio file, or as text a data: URL or base64."),
     _option("ref_text", "STRING", "The transcript of the clip; without it only the timbre is cloned."),
     _option("x_vector_only_mode", "BOOL", "Clone only the timbre, even with a transcript."),
     _option("speaker_embedding", "FP32", "A speaker vector instead of a clip.", (-1,)),
-    _option("seed", "UINT64", "The same seed gives the same speech. Default: random; `seed` of the response has it."),
-    _option("temperature", "FP64", "Of the first codebook; 0: no randomness in any codebook."),
-    _option("top_k", "INT32", "0: off."),
-    _option("top_p", "FP64", "1: off."),
-    _option("repetition_penalty", "FP64", "1: off."),
-    _option("subtalker_temperature", "FP64", "Of the other 15 codebooks."),
-    _option("subtalker_top_k", "INT32", "0: off."),
-    _option("subtalker_top_p", "FP64", "1: off."),
-    _option("max_new_tokens", "INT64", "The maximum number of frames (80 ms each), plus one."),
-    _option("non_streaming_mode", "BOOL", "true: the prompt holds the whole text before the first frame."),
-    _option("trim_silence", "BOOL", "Remove the silence at the start. Default: true."),
-    _option("text_level", "STRING", "`raw`, `clean` or `spoken`: how far the text is rewritten."),
-    _option("normalize", "BOOL", "true: `text_level` is `spoken`; false: at most `clean`."),
-    _option("pronunciations", "STRING", "A JSON object: what is spoken instead of whole words."),
-    _option("markup", "BOOL", 'false: `<break time="500ms"/>` is spoken, not a pause.'),
-    _option("paragraph_pause_s", "FP64", "Silence between paragraphs, in seconds."),
+    _option("non_streaming_mode", "BOOL", "true: `text_mode` is `whole`; false: `streaming`."),
 )
 _END_OUTPUTS = (
     TensorSpec("final", "BOOL", "This response is the last one."),

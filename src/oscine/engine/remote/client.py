@@ -21,6 +21,7 @@ from oscine.engine.remote.supervisor import Supervisor, pickle_build
 from oscine.engine.remote.worker import Build
 from oscine.errors import EngineError, OscineError
 from oscine.process.child import Child
+from oscine.request import SpeechRequest
 from oscine.types import (
     AudioChunk,
     Cancel,
@@ -31,7 +32,6 @@ from oscine.types import (
     EngineStatus,
     FinishReason,
     ReportProgress,
-    SpeechRequest,
 )
 from oscine.voice import Voice
 

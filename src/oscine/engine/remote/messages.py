@@ -15,7 +15,8 @@ import numpy as np
 from oscine import errors
 from oscine.audio.pcm import CODEBOOKS, Codes
 from oscine.errors import OscineError, RequestError
-from oscine.types import AppendText, AudioChunk, Cancel, Command, EndText, EngineStatus, SpeechRequest
+from oscine.request import SpeechRequest
+from oscine.types import AppendText, AudioChunk, Cancel, Command, EndText, EngineStatus
 from oscine.voice import Voice
 
 _COMMANDS: dict[str, type[Command]] = {cls.__name__: cls for cls in (AppendText, EndText, Cancel)}

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from oscine.model.device import set_own_threads
 from oscine.model.speech_model import SpeechModel
+from oscine.request import SamplingParams
 from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, SlotCodec
 from oscine.runner.cpu.codec import CpuCodec
 from oscine.runner.cpu.codec_thread import CodecThread, divide_threads
@@ -30,7 +31,6 @@ from oscine.runner.memory_budget import MemoryBudget
 from oscine.runner.runner import FrameOutput, Ticket
 from oscine.runner.sampling import DrawTable
 from oscine.runner.torch.backend import TorchBackend
-from oscine.types import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)

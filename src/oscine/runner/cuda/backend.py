@@ -22,6 +22,7 @@ from oscine.kernels.operations import Operations, TritonOperations
 from oscine.kernels.sample import take_codes
 from oscine.model.config import ModelConfig
 from oscine.model.speech_model import SpeechModel
+from oscine.request import SamplingParams
 from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, CaptureProgress, Newcomer, SilentCodec, SlotCodec
 from oscine.runner.cuda.admission import MIXED_SIZES, PACK_SIZES, BatchedAdmission, PendingRows
 from oscine.runner.cuda.codec import CudaCodec, ring_state_elements
@@ -33,7 +34,6 @@ from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.memory_budget import MemoryBudget, MemoryFootprint
 from oscine.runner.runner import FrameOutput, Ticket
 from oscine.runner.slot_state import SlotState
-from oscine.types import SamplingParams
 
 # For captured graphs, libraries, buffers, and fragmentation. A server of 1.7B with 128 slots used 1.3 GiB more than the
 # counted sizes, including the device's context, which exists before free memory is read.

@@ -14,13 +14,13 @@ from oscine.model.codec import Codec
 from oscine.model.config import ModelConfig
 from oscine.model.speech_model import SpeechModel
 from oscine.model.streaming import StreamState
+from oscine.request import SamplingParams
 from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, CaptureProgress, Newcomer, SilentCodec, SlotCodec
 from oscine.runner.kv_cache import DecodeCacheView, PagedKVCache, PrefillCacheView
 from oscine.runner.memory_budget import MemoryBudget, MemoryFootprint, plain_memory_footprint
 from oscine.runner.runner import FrameOutput, Ticket
 from oscine.runner.sampling import DrawTable, draw, penalize, uniform
 from oscine.runner.slot_state import SlotState
-from oscine.types import SamplingParams
 
 MIN_NEW_TOKENS = 2  # speech cannot end earlier; official
 

@@ -13,6 +13,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, PrivateAttr, ValidationError
 
 from oscine.errors import FieldError, OscineError, clear_tracebacks
+from oscine.server.api.field_notes import listed_fields
 from oscine.server.api.renderers import usage_fields
 from oscine.server.api.schemas import ALIASES, BatchBody, BatchItem, invalid_field
 from oscine.server.api.word_fields import missing_times, verbose_words
@@ -20,11 +21,10 @@ from oscine.server.http.errors import ApiError, api_error
 from oscine.server.http.json_body import JsonRoute
 from oscine.server.http.logs import request_id
 from oscine.server.http.streaming_response import ResponseWriter, StreamingSpeechResponse, write_with_audio
-from oscine.server.ignored_fields import listed_fields
 from oscine.server.service import Service
-from oscine.server.speech_plan import SpeechPlan
 from oscine.server.speech_record import SpeechRecord
 from oscine.speech.events import SpeechEvent, WholeFile
+from oscine.speech.plan import SpeechPlan
 from oscine.speech.run import SpeechRun
 
 # A refused item is retried until no item of the batch has made progress for this long.
@@ -208,7 +208,7 @@ class _SpeechBatch:
             file.add(event)
 
         with model.streams:
-            plan = await self._service.planner.plan(model, item, item.input)
+            plan = await self._service.plan(model, item, item.input)
             events = self._service.speak(plan, whole=True, words=bool(item.word_timestamps))
             await run.render(events, render)
         return BatchResult.of(index, plan, file, words=bool(item.word_timestamps))

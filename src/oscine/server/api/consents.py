@@ -132,7 +132,7 @@ async def _read_upload(request: Request, max_bytes: int) -> tuple[ConsentUpload,
         try:
             upload = ConsentUpload.model_validate(fields)
         except ValidationError as error:
-            raise invalid_field(list(error.errors())) from None
+            raise invalid_field(list(error.errors()), of_request=False) from None
         if not isinstance(upload.recording, UploadFile):
             raise FieldError("recording must be a file (a form part with a filename)", param="recording")
         return upload, await upload.recording.read()

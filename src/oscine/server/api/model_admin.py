@@ -24,8 +24,8 @@ from oscine.errors import (
     RequestError,
 )
 from oscine.server.http.logs import log_fields
-from oscine.server.model_registry import LoadedModel, ModelRegistry, ServedModel
-from oscine.server.model_routing import OPENAI_MODELS
+from oscine.speech.models import LoadedModel, ModelRegistry, ServedModel
+from oscine.speech.routing import OPENAI_MODELS
 from oscine.speech.voice_store import VoiceStore
 
 _log = logging.getLogger(__name__)

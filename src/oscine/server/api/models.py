@@ -11,10 +11,10 @@ from oscine.config import CheckpointConfig
 from oscine.server.api.schemas import Finite, StrictModel, invalid_field
 from oscine.server.http.json_body import JsonRoute
 from oscine.server.http.logs import audit
-from oscine.server.model_registry import ServedModel
-from oscine.server.model_routing import OPENAI_MODELS
 from oscine.server.service import Service
 from oscine.speech.capabilities import instruction_examples
+from oscine.speech.models import ServedModel
+from oscine.speech.routing import OPENAI_MODELS
 from oscine.types import EngineState, ModelKind
 
 
@@ -89,7 +89,7 @@ class ModelToAdd(StrictModel):
         try:
             return CheckpointConfig(**self.model_dump(exclude_none=True))
         except ValidationError as error:
-            raise invalid_field(list(error.errors())) from None
+            raise invalid_field(list(error.errors()), of_request=False) from None
 
 
 class ModelRemoved(BaseModel):

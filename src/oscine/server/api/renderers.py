@@ -14,8 +14,8 @@ from oscine.server.api.word_fields import missing_times, verbose_words, word_eve
 from oscine.server.http.errors import ApiError
 from oscine.server.http.streaming_response import ResponseWriter, write_with_audio
 from oscine.server.service import Service
-from oscine.server.speech_plan import SpeechPlan
 from oscine.speech.events import Audio, Ended, SegmentEnded, SpeechEvent, Started, WholeFile, Words
+from oscine.speech.plan import SpeechPlan
 from oscine.types import Usage
 
 _MAX_READ_AS_CHARS = 500  # of the header x-read-as; events have the whole text

@@ -1,40 +1,37 @@
-"""Request bodies as pydantic models: fields of OpenAI's API, of vLLM-Omni's, and our own. speech_plan.py reads them."""
+"""Request bodies as pydantic models: fields of OpenAI's API, of vLLM-Omni's, and our own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
     PrivateAttr,
     ValidationError,
     WithJsonSchema,
+    create_model,
     model_validator,
 )
 from pydantic.functional_validators import ModelWrapValidatorHandler
 from pydantic_core import PydanticCustomError
 
-from oscine.audio.encoders import SampleRate
-from oscine.config import FormatName
-from oscine.errors import FieldError, nearest, unknown_choice
+from oscine.audio.formats import FormatName
+from oscine.errors import FieldError, RequestError, nearest, shown_name, unknown_choice
+from oscine.fields import RequestField
+from oscine.request import SpeechRequest, VoiceSource
 from oscine.server.api.spellings import TaskName, meant_values
+from oscine.speech.capabilities import AUTO, KIND_NAMES
 from oscine.speech.foreign_names import language_name
-from oscine.types import TextLevel
+from oscine.speech.routing import AskedModel
 
-RANDOM_SEED = -1
 MAX_EMBEDDING = 8192  # numbers
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-# Coarse limits; types.py has the exact ones, and speech_plan.py checks them.
-Temperature = Annotated[Finite, Field(ge=0)]
-TopK = Annotated[int, Field(ge=0, lt=2**31)]
-TopP = Annotated[Finite, Field(gt=0, le=1)]
-Penalty = Annotated[Finite, Field(gt=0)]
-MaxNewTokens = Annotated[int, Field(ge=2, lt=2**63)]
-Seed = Annotated[int, Field(ge=RANDOM_SEED, lt=2**64)]
 Name = Annotated[str, Field(max_length=256)]
 # fail_fast: a list may have a million bad entries, and only the first is reported.
 Clips = Annotated[list[str], Field(fail_fast=True)]
@@ -42,7 +39,7 @@ Embedding = Annotated[list[Finite], Field(max_length=MAX_EMBEDDING, fail_fast=Tr
 # Validated one by one later, so that a bad item does not fail the others.
 Item = Annotated[Any, WithJsonSchema({"type": "object", "additionalProperties": True})]
 
-_MAX_NAME_CHARS = 80  # of a client's string in an error message
+_MAX_SHOWN_CHARS = 80  # of a value in an error message
 _MAX_UNKNOWN = 64  # fields that are ignored; more are refused
 _MAX_COMPARED_CHARS = 40  # longer names are not compared with the known ones
 _SIMILAR = 0.7  # of 1.0: how much a misspelled name has in common with the right one
@@ -71,11 +68,6 @@ class StrictModel(BaseModel):
             meant = _OTHER_NAMES.get(name)
             raise _bad_name(name, unknown_choice("field", name, known, meant if meant in known else None))
         return given
-
-
-def shown_name(name: str) -> str:
-    """A client's string for an error message: short, and without lone surrogates."""
-    return name[:_MAX_NAME_CHARS].encode(errors="backslashreplace").decode()
 
 
 def _bad_name(name: str, message: str) -> PydanticCustomError:
@@ -190,16 +182,50 @@ class Reference(LenientModel):
 References = Annotated[list[Reference], Field(max_length=1, fail_fast=True)]
 
 
-class ExtraParams(LenientModel):
-    temperature: Temperature | None = None
-    top_k: TopK | None = None
-    top_p: TopP | None = None
-    repetition_penalty: Penalty | None = None
-    max_new_tokens: MaxNewTokens | None = None
-    seed: Seed | None = None
-    subtalker_temperature: Temperature | None = None
-    subtalker_top_k: TopK | None = None
-    subtalker_top_p: TopP | None = None
+def _wire_field(field: RequestField) -> Any:
+    """A field of SpeechRequest as one of a pydantic model: null and leaving it out mean its default."""
+    spec, kind = field.spec, dict[str, str] if field.kind == Mapping[str, str] else field.kind
+    bounds: dict[str, Any] = {"ge": spec.least, "le": spec.most, "gt": spec.above, "max_length": spec.max_chars}
+    if kind is float:
+        bounds["allow_inf_nan"] = False
+    rules: list[Any] = [Field(**{name: bound for name, bound in bounds.items() if bound is not None})]
+    if spec.accepts:
+        rules.append(AfterValidator(partial(_accepted, field)))
+    return Annotated[kind, *rules] | None, Field(None, description=spec.about)
+
+
+def _accepted(field: RequestField, value: Any) -> Any:
+    field.check(value)
+    return value
+
+
+def _with_fields(name: str, fields: Iterable[RequestField]) -> Any:
+    return create_model(name, __base__=LenientModel, **{field.name: _wire_field(field) for field in fields})
+
+
+_KINDS = {name: kind for kind, name in KIND_NAMES.items()}
+_FIELDS = SpeechRequest.fields()
+_SAMPLING = (
+    *("temperature", "top_k", "top_p", "repetition_penalty", "max_new_tokens", "seed"),
+    *("subtalker_temperature", "subtalker_top_k", "subtalker_top_p"),
+)
+_OTHERS = _FIELDS.keys() - {"voice", *_SAMPLING}
+if TYPE_CHECKING:  # the fields are made from those of SpeechRequest
+
+    class _SamplingFields(LenientModel):
+        def __getattr__(self, name: str) -> Any: ...
+
+    class _RequestFields(LenientModel):
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    _SamplingFields = _with_fields("_SamplingFields", [_FIELDS[name] for name in _SAMPLING])
+    _RequestFields = _with_fields("_RequestFields", [field for field in _FIELDS.values() if field.name != "voice"])
+
+
+class ExtraParams(_SamplingFields):
+    """Sampling fields, where vLLM-Omni has them."""
+
     do_sample: bool | None = None
     subtalker_dosample: bool | None = None
 
@@ -213,65 +239,26 @@ ALIASES = {
 }
 
 
-class VoiceOptions(LenientModel):
-    """All fields of a request but its text and the kind of response."""
+class VoiceOptions(_RequestFields):
+    """All fields but the text and the kind of response: those of SpeechRequest, and what other APIs have."""
 
     model: Name | None = Field(None, description="A served name, or one of OpenAI's; see /v1/models.")
     voice: Name | VoiceId | None = Field(
         None, description="A preset, an uploaded voice, or one of OpenAI's names; see /v1/audio/voices."
     )
     speaker: Name | VoiceId | None = Field(None, description="Alias of `voice`.")
-    instructions: str | None = Field(
-        None, max_length=4096, description="How to speak; with VoiceDesign, a description of the voice."
-    )
     instruct: str | None = Field(None, max_length=4096, description="Alias of `instructions`.")
-    language: str | None = Field(
-        None, max_length=64, description="`auto`, or a language of the checkpoint: its name or its code (en, zh-CN)."
-    )
     lang_code: str | None = Field(None, max_length=64, description="Alias of `language`.")
     response_format: FormatName | None = Field(
         None, description="Default: the server's, mp3 if it is not set. All formats can be streamed."
     )
-    speed: Finite | None = Field(None, ge=0.25, le=4.0, description="Keeps the pitch; also works while streaming.")
-    sample_rate: SampleRate | None = None
-    seed: Seed | None = Field(None, description="The same seed gives the same audio. -1: random.")
-    temperature: Temperature | None = Field(None, description="0: no randomness.")
     do_sample: bool | None = Field(None, description="false: no randomness.")
-    top_k: TopK | None = None
-    top_p: TopP | None = None
-    repetition_penalty: Penalty | None = None
     subtalker_dosample: bool | None = Field(None, description="As `do_sample`, for the codes beyond the first.")
-    subtalker_temperature: Temperature | None = None
-    subtalker_top_k: TopK | None = None
-    subtalker_top_p: TopP | None = None
-    max_new_tokens: MaxNewTokens | None = Field(
-        None, description="The maximum number of frames (80 ms each) of the whole text, plus one."
-    )
     non_streaming_mode: bool | None = Field(
-        None, description="true: the prompt holds the whole text before the first frame."
-    )
-    trim_silence: bool | None = Field(None, description="Remove the silence at the start.")
-    trim_echo: bool | None = Field(
-        None, description="Cloning with a transcript: remove an echo of the clip at the start. Delays streams."
+        None, description="true: `text_mode` is `whole`; false: `streaming`. `text_mode` counts before it."
     )
     suppress_bootstrap_silence: bool | None = Field(None, description="Alias of `trim_silence`.")
     skip_fixed_bootstrap_audio: bool | None = Field(None, description="Alias of `trim_silence`.")
-    text_level: TextLevel | None = Field(
-        None,
-        description="`raw`: the model reads the text as it is. `clean`: without markup, emoji and typographic "
-        "characters. `spoken`: also numbers, abbreviations, addresses and symbols in words. Default: what the "
-        "checkpoint needs.",
-    )
-    normalize: bool | None = Field(
-        None, description="true: `text_level` is `spoken`; false: at most `clean`. `text_level` counts before it."
-    )
-    markup: bool | None = Field(None, description='false: `<break time="500ms"/>` is spoken, not a pause.')
-    paragraph_pause_s: Annotated[Finite, Field(ge=0, le=10)] | None = Field(
-        None, description="Silence between paragraphs, in seconds."
-    )
-    pronunciations: dict[str, str] | None = Field(
-        None, description='What is spoken instead of whole words: `{"Oscine": "OSS-een"}`.'
-    )
     task_type: TaskName | None = None
     ref_audio: str | Clips | None = Field(None, description="A clip to clone, as data: URL or base64.")
     ref_text: str | None = Field(None, max_length=4096, description="The transcript of the clip.")
@@ -316,8 +303,72 @@ class VoiceOptions(LenientModel):
             raise invalid_field([{**error, "loc": ("extra_params", *error["loc"])}])
 
     @property
-    def language_name(self) -> str:
-        return language_name(self.language or "auto")
+    def asked_model(self) -> AskedModel:
+        return AskedModel(self.model, _KINDS.get(self.task_type or ""))
+
+    def request(self, text: str = "") -> SpeechRequest:
+        """The same for any entrance. Raises RequestError for fields that contradict each other."""
+        given = {name: value for name in _OTHERS if (value := getattr(self, name)) is not None}
+        given.update(self._sampling())
+        if self.language is not None:
+            given["language"] = language_name(self.language or AUTO)
+        if not self.instructions:
+            given.pop("instructions", None)
+        if self.text_mode is None and self.non_streaming_mode is not None:
+            given["text_mode"] = "whole" if self.non_streaming_mode else "streaming"
+        return SpeechRequest(text, voice=self._voice(), **given)
+
+    def _sampling(self) -> dict[str, Any]:
+        """Each field may stand in `extra_params` too. Where only one of the two models shall not draw, it draws from
+        the best 1."""
+        extra = self.extra_params
+        values = {name: getattr(extra, name) for name in _SAMPLING} if extra else {}
+        values |= {name: value for name in _SAMPLING if (value := getattr(self, name)) is not None}
+        values = {name: value for name, value in values.items() if value is not None}
+        draws, draws_rest = (
+            getattr(extra, name) if extra and getattr(self, name) is None else getattr(self, name)
+            for name in ("do_sample", "subtalker_dosample")
+        )
+        greedy = self.greedy or draws is False or values.get("temperature") == 0
+        greedy_rest = draws_rest is False or (greedy and not draws_rest) or values.get("subtalker_temperature") == 0
+        if greedy and greedy_rest:
+            return {**values, "greedy": True}
+        for is_greedy, prefix in ((greedy, ""), (greedy_rest, "subtalker_")):
+            if is_greedy:
+                values.pop(f"{prefix}temperature", None)
+                values[f"{prefix}top_k"] = 1
+        return values
+
+    def _voice(self) -> str | VoiceSource | None:
+        clip, transcript = self._reference()
+        if self.speaker_embedding is not None:
+            if clip is not None:
+                message = "ref_audio and speaker_embedding are mutually exclusive; give one"
+                raise RequestError(message, "speaker_embedding")
+            return VoiceSource(embedding=tuple(self.speaker_embedding))
+        if clip is not None:
+            return VoiceSource(clip=clip, transcript=None if self.x_vector_only_mode else transcript)
+        if transcript is not None:
+            raise RequestError("ref_text is the transcript of a clip; give the clip too, as ref_audio", "ref_text")
+        if self.x_vector_only_mode:
+            raise RequestError("x_vector_only_mode needs a clip; give it as ref_audio", "x_vector_only_mode")
+        name = self.speaker if self.voice is None else self.voice
+        return name.id if isinstance(name, VoiceId) else name
+
+    def _reference(self) -> tuple[str | None, str | None]:
+        """Clip and transcript."""
+        clips = [self.ref_audio] if isinstance(self.ref_audio, str) else self.ref_audio or []
+        if self.references:
+            if clips:
+                raise RequestError("give ref_audio or references, not both", "references")
+            of_reference = self.references[0].text
+            if of_reference is not None and self.ref_text not in (None, of_reference):
+                message = "ref_text and the text of references differ; both are the transcript of one clip: give one"
+                raise RequestError(message, "ref_text")
+            return self.references[0].clip, self.ref_text if of_reference is None else of_reference
+        if len(clips) > 1:
+            raise RequestError(f"ref_audio has {len(clips)} clips, only one is supported; join them", "ref_audio")
+        return (clips[0] if clips else None), self.ref_text
 
     @property
     def ignored_fields(self) -> list[str]:
@@ -350,14 +401,11 @@ class BatchBody(VoiceOptions):
     items: list[Item] = Field(min_length=1, description="Requests; the fields beside `items` are their defaults.")
 
 
-Split = Literal["sentence", "clause"]  # what is a file of its own in a live session
-
-
 _WRONG_ALTERNATIVE = ("string_type", "list_type", "model_type", "model_attributes_type")
 
 
-def invalid_field(errors: list[Any]) -> FieldError:
-    """The first of pydantic's errors in our words."""
+def invalid_field(errors: list[Any], *, of_request: bool = True) -> FieldError:
+    """The first of pydantic's errors in our words. `of_request`: the fields are those of a speech request."""
     error = _most_specific(errors)
     name = ".".join(_path(error["loc"]))
     if error["type"] == "bad_name":
@@ -367,8 +415,12 @@ def invalid_field(errors: list[Any]) -> FieldError:
         return FieldError(f"{name or 'the body'} is missing; it is required{_misspelled(error)}", param=name or None)
     if not name:
         return FieldError("the body must be one JSON object, sent with content-type: application/json")
+    path = _path(error["loc"])
+    field = _FIELDS.get(path[-1]) if path[:-1] in ([], ["extra_params"]) else None
+    if of_request and field and field.name != "voice" and error["type"] != "string_unicode":
+        return FieldError(field.refusal(error.get("input"), name), param=name)
     given = error.get("input")
-    shown = f", got {repr(given)[:_MAX_NAME_CHARS]}" if isinstance(given, int | float | bool | None) else ""
+    shown = f", got {repr(given)[:_MAX_SHOWN_CHARS]}" if isinstance(given, int | float | bool | None) else ""
     return FieldError(f"{name}: {error['msg'][0].lower()}{error['msg'][1:]}{shown}", param=name)
 
 

@@ -20,9 +20,9 @@ from oscine.server.http.json_body import DirectJsonApp, JsonRoute
 from oscine.server.http.logs import log_fields, request_id
 from oscine.server.http.streaming_response import ResponseWriter, StreamingSpeechResponse
 from oscine.server.service import Service
-from oscine.server.speech_plan import SpeechPlan
 from oscine.server.speech_record import SpeechRecord
 from oscine.speech.events import Ended
+from oscine.speech.plan import SpeechPlan
 from oscine.speech.run import SpeechRun
 
 _log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class SpeechHandler:
                     model = service.route(body)
                     record.use(model.metrics)
                     with model.streams:
-                        plan = record.plan = await service.planner.plan(model, body, body.input)
+                        plan = record.plan = await service.plan(model, body, body.input)
                         if body.word_timestamps and self._form.no_words:
                             raise FieldError(self._form.no_words, param="word_timestamps")
                         renderer = self._form(writer, plan, call)

@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal, TypeGuard, get_args
 
 from pydantic import BeforeValidator
 
-from oscine.audio.encoders import SampleRate
-from oscine.config import FormatName
+from oscine.audio.formats import FormatName, SampleRate
 
 TaskName = Literal["CustomVoice", "VoiceDesign", "Base"]
 _TASKS = {name.lower(): name for name in get_args(TaskName)}

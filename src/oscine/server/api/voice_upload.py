@@ -113,7 +113,7 @@ def _validated(values: dict[str, UploadFile | str]) -> VoiceUpload:
     try:
         upload = VoiceUpload.model_validate(values)
     except ValidationError as error:
-        raise invalid_field(list(error.errors())) from None
+        raise invalid_field(list(error.errors()), of_request=False) from None
     if upload.audio_sample is not None and not isinstance(upload.audio_sample, UploadFile):
         raise FieldError("audio_sample must be a file (a form part with a filename)", param="audio_sample")
     if (upload.audio_sample is None) == (upload.speaker_embedding is None):

@@ -20,11 +20,11 @@ from oscine.server.api.voice_upload import (
 from oscine.server.http.forms import limited_body
 from oscine.server.http.logs import audit
 from oscine.server.http.streaming_response import StreamingSpeechResponse, write_whole
-from oscine.server.model_registry import ServedModel
 from oscine.server.service import Service
 from oscine.speech.capabilities import Needs
 from oscine.speech.cloned_voices import ClonedVoice, clip_hash
 from oscine.speech.consent_store import is_consent_id
+from oscine.speech.models import ServedModel
 from oscine.speech.voice_store import StoredVoice, VoicePage, not_uploaded, voice_id
 from oscine.voice import Voice
 

@@ -43,7 +43,7 @@ from oscine.server.live.events import (
     UtteranceEnded,
 )
 from oscine.server.service import Service
-from oscine.server.speech_plan import SpeechPlan
+from oscine.speech.plan import SpeechPlan
 from oscine.speech.voices import DEFAULT_VOICE
 
 Mode = Literal["server_commit", "commit"]

@@ -26,8 +26,8 @@ from oscine.server.http.json_body import read_json
 from oscine.server.http.logs import request_id
 from oscine.server.http.streaming_response import ResponseWriter, StreamingSpeechResponse, write_base64
 from oscine.server.service import Service
-from oscine.server.speech_plan import SpeechPlan
 from oscine.speech.events import Audio, Ended, SpeechEvent, Started, Words
+from oscine.speech.plan import SpeechPlan
 
 PATH = "/api/v1/services/aigc/multimodal-generation/generation"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from oscine.config import FormatName
+from oscine.audio.formats import FormatName
 from oscine.server.live.config import LiveConfig
 from oscine.server.live.connection import LiveConnection
-from oscine.server.speech_plan import SpeechPlan
+from oscine.speech.plan import SpeechPlan
 
 
 class VllmOmniConnection(LiveConnection):

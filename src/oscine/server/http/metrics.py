@@ -7,14 +7,15 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from oscine.speech.models import EngineFigures
 from oscine.speech.words import AlignerJob
-from oscine.types import TICK_BOUNDS_S, EngineHealth, EngineStatus
+from oscine.types import TICK_BOUNDS_S, EngineStatus, ModelCard
 
 _TTFA_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10)
 _E2E_S = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
@@ -23,12 +24,6 @@ _ALIGNER_S = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60)
 AlignerOutcome = Literal["done", "failed", "busy", "cancelled"]
 _MODES = {"/v1/audio/speech": "http", "/v1/audio/speech/batch": "batch"}  # of requests that no handler has counted
 AUDIBLE_DBFS = -50.0
-
-
-class EngineFigures(NamedTuple):
-    model: str
-    status: EngineStatus
-    health: EngineHealth
 
 
 class Metrics:
@@ -79,8 +74,8 @@ class Metrics:
         self.bytes_in_flight = Gauge("oscine_bytes_in_flight", text, registry=registry)
         registry.register(_EngineCollector(engines))
 
-    def of_model(self, name: str, rate_hz: int) -> ModelMetrics:
-        return ModelMetrics(self, name, rate_hz)
+    def of_model(self, card: ModelCard) -> ModelMetrics:
+        return ModelMetrics(self, card.name, card.sample_rate_hz)
 
     def refused(self, path: str, status: int) -> None:
         """Counts a request that failed before its handler started: unusable body, wrong key, wrong method."""

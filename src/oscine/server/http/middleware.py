@@ -18,8 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 from uvicorn.protocols.utils import ClientDisconnected
 
-from oscine.errors import NotAllowedError, clear_tracebacks
-from oscine.server.api.schemas import shown_name
+from oscine.errors import NotAllowedError, clear_tracebacks, shown_name
 from oscine.server.dialects.kept_files import FILES_PATH
 from oscine.server.http.access import AllowedHosts, host_name
 from oscine.server.http.errors import api_error, error_response

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from oscine.server.api.schemas import Split, VoiceOptions
+from oscine.server.api.schemas import VoiceOptions
+from oscine.speech.plan import Split
 
 # Events beyond those of vLLM-Omni's protocol. Some of its clients refuse events that they do not know.
 OwnEvent = Literal["session.ready", "audio.segment", "audio.words"]

@@ -14,10 +14,10 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from oscine.config import FormatName
-from oscine.errors import FieldError, RequestError, unknown_choice
+from oscine.audio.formats import FormatName
+from oscine.errors import FieldError, RequestError, shown_name, unknown_choice
 from oscine.server.api.renderers import segment_fields, usage_fields
-from oscine.server.api.schemas import LenientModel, StrictModel, invalid_field, shown_name
+from oscine.server.api.schemas import LenientModel, StrictModel, invalid_field
 from oscine.server.api.word_fields import millisecond_words, missing_times, word_alignment, word_event
 from oscine.server.http.access import SUBPROTOCOL
 from oscine.server.http.errors import ApiError, api_error
@@ -37,10 +37,10 @@ from oscine.server.live.events import (
     UtteranceEnded,
     WordsTimed,
 )
-from oscine.server.model_registry import ServedModel
 from oscine.server.service import Service
-from oscine.server.speech_plan import SpeechPlan, WordForm
 from oscine.speech.capabilities import unsupported_script
+from oscine.speech.models import ServedModel
+from oscine.speech.plan import SpeechPlan, WordForm
 
 _MAX_REASON_BYTES = 120  # a close frame holds 123
 _MAX_FRAME_BYTES = 2**20  # of audio: the default limit of Python's websockets
@@ -152,7 +152,7 @@ class LiveConnection:
     async def plan(self, service: Service, model: ServedModel, config: LiveConfig) -> SpeechPlan:
         """Settings of the client with the defaults of its protocol. Raises ApiError or RequestError."""
         default = service.config.default_format or self.default_format
-        plan = await service.planner.plan(model, config, "", default)
+        plan = await service.plan(model, config, "", default)
         whole_files = self._sends_whole_files(config, plan)
         return replace(plan, split=config.split, whole_files=whole_files, words=self._word_form(config))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oscine.server.live.config import LiveConfig
-from oscine.server.speech_plan import SpeechPlan
 from oscine.speech.events import SegmentEnded, Words
+from oscine.speech.plan import SpeechPlan
 from oscine.types import FinishReason, Usage
 
 

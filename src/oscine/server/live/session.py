@@ -16,6 +16,7 @@ from dataclasses import replace
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from oscine.errors import FieldError, OscineError, RequestError, clear_tracebacks
+from oscine.request import RANDOM_SEED
 from oscine.server.http.errors import ApiError, api_error
 from oscine.server.http.logs import request_id
 from oscine.server.live.config import LiveConfig
@@ -34,11 +35,10 @@ from oscine.server.live.connection import (
 )
 from oscine.server.live.events import SessionReady, SpeechCancelled, TextCommitted
 from oscine.server.live.utterance import LiveUtterance
-from oscine.server.sampling_fields import given_seed
 from oscine.server.service import Service
-from oscine.server.speech_plan import SpeechPlan
 from oscine.speech.capabilities import check_characters, resolve_request
 from oscine.speech.clock import PlaybackClock, UtteranceTimeline, playback_position
+from oscine.speech.plan import SpeechPlan
 from oscine.speech.words import check_aligner
 
 _MAX_BAD_MESSAGES = 100  # in a row
@@ -181,13 +181,13 @@ class LiveSession:
                 self._wake_speaker.set()
 
     async def _configure(self, config: LiveConfig) -> None:
-        model = self._service.models.route(config)
+        model = self._service.models.route(config.request(), config.asked_model)
         plan = await self._connection.plan(self._service, model, config)
         resolve_request(plan.request, model.card)
         if config.timestamp_type:
             check_aligner(self._service.aligner, plan.request.language, "timestamp_type")
         self._plan, self._refused_config = plan, None
-        self._random_seeds = given_seed(config) is None
+        self._random_seeds = config.request().seed in (None, RANDOM_SEED)
         several = self._service.models.several
         await self._connection.send(SessionReady(config, plan, model.name if several else None))
 

@@ -23,12 +23,12 @@ from oscine.server.live.events import (
     WordsTimed,
 )
 from oscine.server.live.text import LiveText
-from oscine.server.model_registry import ServedModel
 from oscine.server.service import Service
-from oscine.server.speech_plan import SpeechPlan
 from oscine.server.speech_record import SpeechRecord
 from oscine.speech.clock import PlaybackClock, UtteranceTimeline
 from oscine.speech.events import Audio, Ended, Paused, SegmentEnded, SpeechEvent, Started, Words
+from oscine.speech.models import ServedModel
+from oscine.speech.plan import SpeechPlan
 from oscine.speech.run import Speaker, SpeechRun
 from oscine.types import FinishReason, Usage
 

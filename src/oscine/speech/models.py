@@ -10,18 +10,28 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from oscine.errors import EngineError, NotFoundError, NotReadyError
-from oscine.server.api.schemas import VoiceOptions
-from oscine.server.http.metrics import EngineFigures, Metrics
-from oscine.server.model_routing import choose_models, find_name, needs_of
-from oscine.speech.capabilities import Needs
+from oscine.errors import EngineError, NotFoundError, NotReadyError, RequestError
+from oscine.request import SpeechRequest
+from oscine.speech.capabilities import KIND_NAMES, Needs
 from oscine.speech.cloned_voices import ClonedVoices, Transcribe
+from oscine.speech.routing import AskedModel, choose_models, find_name, needs_of
 from oscine.speech.voice_store import VoiceStore
 from oscine.speech.voices import VoiceResolver, reserved_names
-from oscine.types import EngineHealth, EngineState, ModelCard, SpeechEngine
+from oscine.types import EngineHealth, EngineState, EngineStatus, ModelCard, SpeechEngine
 from oscine.voice import Voice
+
+
+class EngineFigures(NamedTuple):
+    """What an engine says about itself, for metrics."""
+
+    model: str
+    status: EngineStatus
+    health: EngineHealth
+
+
+MeterOf = Callable[[ModelCard], Any]  # what counts the speeches of a model; made and read by the server
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +85,7 @@ class ServedModel:
         self,
         loaded: LoadedModel,
         store: VoiceStore,
-        metrics: Metrics,
+        meter_of: MeterOf,
         *,
         added: bool,
         transcribe: Transcribe | None = None,
@@ -86,7 +96,7 @@ class ServedModel:
         self.card, self.engine, self.health = loaded.card, loaded.engine, loaded.health
         self.voices = VoiceResolver(loaded.card, store, voice_aliases)
         self.cloned_voices = ClonedVoices(loaded.engine, transcribe)
-        self.metrics = metrics.of_model(loaded.card.name, loaded.card.sample_rate_hz)
+        self.metrics = meter_of(loaded.card)
         self.created_s = int(time.time())
         self.removing = False  # takes no new streams
         self.streams = StreamCount(self.check_served)
@@ -143,7 +153,7 @@ class ModelRegistry:
         self,
         loaded: Sequence[LoadedModel],
         store: VoiceStore,
-        metrics: Metrics,
+        meter_of: MeterOf,
         aliases: Sequence[str] = (),
         transcribe: Transcribe | None = None,
         voice_aliases: Mapping[str, str] | None = None,
@@ -151,7 +161,7 @@ class ModelRegistry:
         """The aliases are the operator's."""
         assert loaded
         self._voice_aliases = voice_aliases or {}
-        self._store, self._metrics, self._aliases, self._transcribe = store, metrics, aliases, transcribe
+        self._store, self._meter_of, self._aliases, self._transcribe = store, meter_of, aliases, transcribe
         self._models: dict[str, ServedModel] = {}
         for one in loaded:
             self.add(one, added=False)
@@ -176,7 +186,7 @@ class ModelRegistry:
         model = ServedModel(
             loaded,
             self._store,
-            self._metrics,
+            self._meter_of,
             added=added,
             transcribe=self._transcribe,
             voice_aliases=self._voice_aliases,
@@ -204,12 +214,19 @@ class ModelRegistry:
         found = None if name is None else find_name(name, self._models, self._aliases)
         return None if found is None else self._models[found]
 
-    def route(self, options: VoiceOptions) -> ServedModel:
-        """The model that speaks this request. Raises 404 for an unknown name, RequestError if no model can do it."""
-        named = self.find(options.model)
-        if len(self._models) == 1:
-            return named or self.first
-        return self._best(needs_of(options, self.cards, self._uploaded, self._voice_aliases), named)
+    def route(self, request: SpeechRequest, asked: AskedModel) -> ServedModel:
+        """The model that speaks this request. Raises NotFoundError for an unknown name, RequestError if no model can do
+        it."""
+        named = self.find(asked.name)
+        if len(self._models) > 1:
+            needs = needs_of(request, asked, self.cards, self._uploaded, self._voice_aliases)
+            return self._best(needs, named)
+        model = named or self.first
+        if asked.kind is not None and asked.kind != model.card.kind:
+            task, own = KIND_NAMES[asked.kind], KIND_NAMES[model.card.kind]
+            message = f"task_type {task!r} is not available: this checkpoint is {own}; leave it out"
+            raise RequestError(message, "task_type")
+        return model
 
     def route_needs(self, needs: Needs, name: str | None = None) -> ServedModel:
         """The model that does this; with a `name`, this one. Raises as `route` does."""

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 from oscine.server.app import build_models_app
-from oscine.server.model_registry import LoadedModel
+from oscine.speech.models import LoadedModel
 from oscine.types import EngineHealth
 from tests.event_stream import read_events
 from tests.server.live.live_client import Server

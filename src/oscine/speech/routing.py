@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from oscine.errors import NotFoundError, RequestError, VoiceError, unknown_choice
-from oscine.server.api.schemas import VoiceId, VoiceOptions, shown_name
+from oscine.errors import NotFoundError, RequestError, VoiceError, shown_name, unknown_choice
+from oscine.request import SpeechRequest, VoiceSource
 from oscine.speech.capabilities import KIND_NAMES, Needs, check_needs
 from oscine.speech.foreign_names import OPENAI_VOICES, is_foreign_voice
 from oscine.speech.voices import DEFAULT_VOICE
@@ -31,7 +31,6 @@ _DATE = re.compile(r"-20\d\d-\d\d-\d\d$")  # a dated snapshot of such a model
 # So do the names of Qwen's hosted models, of Kokoro and of Orpheus, and those of the published checkpoints.
 _HOSTED = re.compile(r"qwen3?-tts(-instruct|-vc|-vd)?(-flash)?(-realtime)?(-latest)?|(kokoro|orpheus)(-[\w.-]*)?")
 _PUBLISHED = re.compile(r"qwen3-tts-12hz-[0-9.]+b-(\w+)")
-_KINDS: dict[str, ModelKind] = {name: kind for kind, name in KIND_NAMES.items()}
 _PUBLISHED_KINDS: dict[str, ModelKind] = {name.lower(): kind for kind, name in KIND_NAMES.items()}
 
 
@@ -65,42 +64,42 @@ def _last_component(model: str) -> str:
     return model[:160].rpartition("/")[2][:80].lower()
 
 
+@dataclass(frozen=True, slots=True)
+class AskedModel:
+    """What a request says about the model."""
+
+    name: str | None = None  # as the client gave it
+    kind: ModelKind | None = None
+
+
 def needs_of(
-    options: VoiceOptions,
+    request: SpeechRequest,
+    model: AskedModel,
     cards: Sequence[ModelCard],
     find_voice: Callable[[str], Voice | None],
     voice_aliases: Mapping[str, str] | None = None,
 ) -> Needs:
     """`find_voice` finds an uploaded voice; it may raise VoiceError. `voice_aliases` are the operator's."""
-    name = options.speaker if options.voice is None else options.voice
-    voice = ((name.id if isinstance(name, VoiceId) else name) or DEFAULT_VOICE)[:80].lower()
+    kind = model.kind or published_kind(model.name)  # of a published one, as far as there is such a model
+    if model.kind is None and not any(card.kind == kind for card in cards):
+        kind = None
+    needs = Needs(kind=kind, instructions=request.instructions, language=request.language)
+    source = request.voice
+    if isinstance(source, VoiceSource):
+        width = None if source.embedding is None else len(source.embedding)
+        return replace(needs, clone_param=source.param, speaker_width=width)
+    if isinstance(source, Voice):
+        return replace(needs, clone_param="voice", speaker_width=len(source.speaker))
+    voice = (source or DEFAULT_VOICE)[:80].lower()
     if voice_aliases and not any(voice in card.speakers for card in cards):
         voice = voice_aliases.get(voice, voice)
-    kind = published_kind(options.model)  # as far as there is such a model
-    if options.task_type is not None:
-        kind = _KINDS[options.task_type]
-    elif not any(card.kind == kind for card in cards):
-        kind = None
-    preset, clone_param, speaker_width = None, None, None
-    if options.speaker_embedding is not None:
-        clone_param, speaker_width = "speaker_embedding", len(options.speaker_embedding)
-    elif options.ref_audio or options.references:
-        clone_param = "ref_audio"
-    elif any(voice in card.speakers for card in cards):
-        preset = voice
-    elif voice != DEFAULT_VOICE and (uploaded := find_voice(voice)) is not None:
-        clone_param, speaker_width = "voice", len(uploaded.speaker)
-    elif voice != DEFAULT_VOICE and not is_foreign_voice(voice):
-        preset = voice  # no model has it
-    return Needs(
-        kind=kind,
-        voice=preset,
-        any_preset=preset is None and is_foreign_voice(voice),
-        clone_param=clone_param,
-        speaker_width=speaker_width,
-        instructions=options.instructions or None,
-        language=options.language_name,
-    )
+    if any(voice in card.speakers for card in cards):
+        return replace(needs, voice=voice)
+    if voice != DEFAULT_VOICE and (uploaded := find_voice(voice)) is not None:
+        return replace(needs, clone_param="voice", speaker_width=len(uploaded.speaker))
+    if is_foreign_voice(voice):
+        return replace(needs, any_preset=True)
+    return needs if voice == DEFAULT_VOICE else replace(needs, voice=voice)  # no model has it
 
 
 def choose_models(

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from oscine.request import SamplingParams
 from oscine.server.api.schemas import SpeechBody
-from oscine.types import SamplingParams
 from oscine.voice import Voice
 from tests.server.reference_clip import CLIP_URL
 from tests.server.scripted_engine import BASE_CARD, CARD, ScriptedEngine, spoken
@@ -122,6 +122,6 @@ def test_plain_prose_is_prepared_without_a_thread(client: httpx.Client, monkeypa
     def refuse(*_: object) -> None:
         raise AssertionError("a thread was started")
 
-    monkeypatch.setattr("oscine.server.speech_plan.asyncio.to_thread", refuse)
+    monkeypatch.setattr("oscine.speech.plan.asyncio.to_thread", refuse)
     prose = "It was the best of times, it was the worst of times; was it?"
     assert ask(client, input=prose).content == spoken(prose, 1)

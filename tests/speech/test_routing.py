@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from oscine.errors import RequestError
+from oscine.request import SpeechRequest
 from oscine.server.api.schemas import VoiceOptions
 from oscine.server.http.errors import api_error
-from oscine.server.model_routing import choose_models, find_name, needs_of
+from oscine.speech.routing import AskedModel, choose_models, find_name, needs_of
 from oscine.types import ModelCard
 from oscine.voice import Voice
 from tests.server.entrances import ENTRANCES, Ask
@@ -32,7 +33,7 @@ def routed(cards: Sequence[ModelCard], **fields: Any) -> list[str]:
     """The names of the models that can do it, best first."""
     options = VoiceOptions.model_validate(fields)
     named = find_name(options.model, [card.name for card in cards]) if options.model else None
-    needs = needs_of(options, cards, UPLOADED.get)
+    needs = needs_of(options.request(), options.asked_model, cards, UPLOADED.get)
     return [card.name for card in choose_models(needs, cards, named, lambda: UPLOADED)]
 
 
@@ -112,7 +113,7 @@ def test_a_hub_id_of_a_kind_that_is_not_served_stands_for_any_model() -> None:
 def test_the_operators_aliases_are_voices_when_a_model_is_chosen() -> None:
     aliases = {"boss": "vivian", "tara": "anna", "nova": "sohee"}
     for voice, expected in (("Boss", "preset"), ("tara", "base"), ("nova", "small")):
-        needs = needs_of(VoiceOptions(voice=voice), ALL, UPLOADED.get, aliases)
+        needs = needs_of(SpeechRequest("a", voice=voice), AskedModel(), ALL, UPLOADED.get, aliases)
         assert choose_models(needs, ALL)[0].name == expected
 
 

@@ -1,0 +1,258 @@
+"""The request for speech: the one declaration of its fields, and the sampling that they ask for. No numpy, no torch."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+from oscine.audio.formats import MAX_SPEED, MIN_SPEED, SampleRate
+from oscine.errors import RequestError
+from oscine.fields import RequestField, Spec, declared_fields
+from oscine.text.options import TextOptions
+
+if TYPE_CHECKING:
+    from oscine.voice import Voice
+
+TextMode = Literal["whole", "streaming"]
+RANDOM_SEED = -1
+MAX_CONTINUES_S = 3600.0  # upper limit of SpeechRequest.continues_s
+
+# Beyond these fp32 overflows: probabilities would be NaN, and every draw would silently be code 0.
+_MIN_FACTOR, _MAX_FACTOR = 1e-6, 1e6
+_FACTOR = f"a number from {_MIN_FACTOR:g} to {_MAX_FACTOR:g}"
+
+
+def _temperature(about: str) -> Spec:
+    rule = f"0 (no randomness) or {_FACTOR}"
+    return Spec(about=about, rule=rule, least=0, most=_MAX_FACTOR, accepts=lambda value: not 0 < value < _MIN_FACTOR)
+
+
+def _top_k(about: str) -> Spec:
+    return Spec(about=about, rule="a whole number, 0 (off) or more", least=0, most=2**31 - 1)
+
+
+def _top_p(about: str) -> Spec:
+    return Spec(about=about, rule="a number above 0 and at most 1 (off)", above=0, most=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoiceSource:
+    """A voice that a server makes for one request: from a clip or, with an `embedding`, from a speaker vector."""
+
+    clip: str | None = None  # a URL or base64
+    transcript: str | None = None  # of the clip; None: only its timbre is cloned
+    embedding: tuple[float, ...] | None = None
+
+    @property
+    def param(self) -> str:
+        """The field that asks for it."""
+        return "ref_audio" if self.embedding is None else "speaker_embedding"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeechRequest(TextOptions):
+    """One request for speech. None means: the default of the checkpoint or the mode.
+
+    Every entrance offers the fields that have a Spec: HTTP, WebSocket, Triton, the command line, Python.
+    """
+
+    text: str = field(kw_only=False)
+    voice: Annotated[
+        str | Voice | VoiceSource | None,
+        Spec(about="The name of a preset or an uploaded voice; in Python, also a `Voice`."),
+    ] = None
+    language: Annotated[
+        str, Spec(about="`auto`, or a language of the checkpoint: its name or its code (en, zh-CN).", max_chars=64)
+    ] = "auto"
+    instructions: Annotated[
+        str | None, Spec(about="How to speak; with VoiceDesign, a description of the voice.", max_chars=4096)
+    ] = None
+    text_mode: Annotated[
+        TextMode | None,
+        Spec(
+            about="`whole`: the prompt holds the whole text before the first frame. `streaming`: words follow frame by "
+            "frame. Default: the official one."
+        ),
+    ] = None
+    speed: Annotated[
+        float,
+        Spec(
+            about=f"{MIN_SPEED:g} to {MAX_SPEED:g}. Keeps the pitch; also works while streaming.",
+            rule=f"a number from {MIN_SPEED:g} to {MAX_SPEED:g}",
+            least=MIN_SPEED,
+            most=MAX_SPEED,
+        ),
+    ] = 1.0
+    sample_rate: Annotated[SampleRate | None, Spec(about="Of the result in Hz. Default: the checkpoint's.")] = None
+    seed: Annotated[
+        int | None,
+        Spec(
+            about="The same seed gives the same speech. -1: random, which is the default.",
+            rule="a whole number from 0 to 2**64 - 1, or -1 (random)",
+            least=RANDOM_SEED,
+            most=2**64 - 1,
+        ),
+    ] = None
+    greedy: Annotated[bool | None, Spec(about="true: no randomness in any codebook.")] = None
+    temperature: Annotated[float | None, _temperature("Of the first codebook; 0: no randomness in any codebook.")] = (
+        None
+    )
+    top_k: Annotated[int | None, _top_k("Of the first codebook; 0: off.")] = None
+    top_p: Annotated[float | None, _top_p("Of the first codebook; 1: off.")] = None
+    repetition_penalty: Annotated[
+        float | None,
+        Spec(about="Of the first codebook; 1: off.", rule=f"{_FACTOR}; 1 is off", least=_MIN_FACTOR, most=_MAX_FACTOR),
+    ] = None
+    subtalker_temperature: Annotated[
+        float | None, _temperature("Of the other 15 codebooks; 0: no randomness in them.")
+    ] = None
+    subtalker_top_k: Annotated[int | None, _top_k("Of the other 15 codebooks; 0: off.")] = None
+    subtalker_top_p: Annotated[float | None, _top_p("Of the other 15 codebooks; 1: off.")] = None
+    max_new_tokens: Annotated[
+        int | None,
+        Spec(
+            about="The maximum number of frames (80 ms each) of the whole text, plus one.",
+            rule="a whole number of at least 2 (it gives one frame less)",
+            least=2,
+            most=2**63 - 1,
+        ),
+    ] = None
+    trim_silence: Annotated[
+        bool | None, Spec(about="Remove the silence at the start. Default: the engine's setting; in Python, false.")
+    ] = None
+    trim_echo: Annotated[
+        bool | None,
+        Spec(about="Cloning with a transcript: remove an echo of the clip at the start. Delays streams."),
+    ] = None
+
+    # Set by who runs the engine, not by who asks.
+    return_codes: bool = False  # the last chunk carries the codes of all frames
+    stream_codes: bool = False  # instead: every chunk carries the codes of the frames since the chunk before
+    # Set for a continuation: the next segment of a speech whose first segment was admitted. Seconds of audio that its
+    # listener has not played yet. A continuation is never refused for load and goes first in the queue.
+    continues_s: float | None = None
+    # A continuation whose text paused, so that its slot was given back. It goes first too, but waits until the engine
+    # has room for one more stream.
+    resumes: bool = False
+
+    @staticmethod
+    def fields() -> Mapping[str, RequestField]:
+        """The fields that every entrance offers, by name."""
+        return declared_fields(SpeechRequest)
+
+    def check(self) -> None:
+        """Checks type and bounds of every field but the text and the voice. Raises RequestError."""
+        for name, declared in declared_fields(SpeechRequest).items():
+            value = getattr(self, name)
+            if value is not declared.default:
+                declared.check(value)
+
+    def sampling(self, defaults: SamplingParams) -> SamplingParams:
+        """The checkpoint's defaults, overridden by this request's values."""
+        greedy = True if self.greedy or self.temperature == 0 else self.greedy
+        first = _over(
+            defaults.first,
+            greedy=greedy,
+            temperature=self.temperature or None,
+            top_k=self.top_k,
+            top_p=self.top_p,
+        )
+        rest = _over(
+            defaults.rest,
+            greedy=True if self.subtalker_temperature == 0 else greedy,
+            temperature=self.subtalker_temperature or None,
+            top_k=self.subtalker_top_k,
+            top_p=self.subtalker_top_p,
+        )
+        seed = secrets.randbits(63) if self.seed in (None, RANDOM_SEED) else self.seed
+        return _over(
+            defaults,
+            first=first,
+            rest=rest,
+            seed=seed,
+            repetition_penalty=self.repetition_penalty,
+            max_new_tokens=self.max_new_tokens,
+        )
+
+    def for_engine(self) -> SpeechRequest:
+        """Leaves out what is done before and after the engine."""
+        return replace(self, **_NOT_FOR_ENGINES)
+
+    def check_for_engine(self) -> None:
+        """Checks everything but the text, the voice and the language, and that nothing is left to be done outside of an
+        engine. Raises RequestError."""
+        for name, default in _NOT_FOR_ENGINES.items():
+            if getattr(self, name) != default:
+                where = "oscine.audio.encoders" if name in ("speed", "sample_rate") else "oscine.text.preparation"
+                raise RequestError(f"an engine does not apply {name}; use Oscine.speak, or {where} beside it", name)
+        self.check()
+        left_s = self.continues_s
+        if left_s is not None and not (_is_number(left_s) and 0 <= left_s <= MAX_CONTINUES_S):
+            raise RequestError(
+                f"continues_s must be from 0 to {MAX_CONTINUES_S:g} seconds (unplayed audio of the listener); "
+                f"leave it out for a new listener, got {left_s!r}",
+                "continues_s",
+            )
+
+
+# Fields that an engine refuses, with the values that ask for nothing.
+_NOT_FOR_ENGINES: Mapping[str, Any] = {
+    **{name: declared.default for name, declared in declared_fields(TextOptions).items()},
+    "speed": 1.0,
+    "sample_rate": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DrawParams:
+    """How a code is sampled from its logits. `top_k` 0 and `top_p` 1.0 mean off."""
+
+    greedy: bool = False
+    temperature: float = 0.9
+    top_k: int = 50
+    top_p: float = 1.0
+
+    @property
+    def tail(self) -> float:
+        """The probability that top-p cuts off; 0: off. Subtracted in double precision, as the official package does:
+        in fp32 a tail of exactly this size would fall on the other side."""
+        return 1.0 - self.top_p
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """Sampling of code 0 (`first`) and of codes 1..15 (`rest`); defaults of the published generation_config.json."""
+
+    first: DrawParams = field(default_factory=DrawParams)
+    rest: DrawParams = field(default_factory=DrawParams)
+    repetition_penalty: float = 1.05
+    # Official meaning: sampled code-0 tokens. The last one never becomes a frame, so N gives at most N-1 frames.
+    max_new_tokens: int = 8192
+    seed: int = 0
+
+    def check(self) -> None:
+        """Raises RequestError. Requests are checked before: this is for the defaults of a checkpoint."""
+        known = SpeechRequest.fields()
+        for prefix, draw in (("", self.first), ("subtalker_", self.rest)):
+            for one in fields(draw):
+                name = one.name if one.name == "greedy" else f"{prefix}{one.name}"
+                known[name].check(getattr(draw, one.name))
+            if draw.temperature == 0:
+                name = f"{prefix}temperature"
+                raise RequestError(f"{name} must be above 0; for no randomness ask for greedy", name)
+        known["repetition_penalty"].check(self.repetition_penalty)
+        known["max_new_tokens"].check(self.max_new_tokens)
+
+
+_Params = TypeVar("_Params", DrawParams, SamplingParams)
+
+
+def _over(params: _Params, **values: object) -> _Params:
+    given = {name: value for name, value in values.items() if value is not None}
+    return replace(params, **given) if given else params  # type: ignore[arg-type]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,185 @@
+"""Turns a SpeechRequest into a SpeechPlan: the voice, the segments of its text, and the audio format."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from oscine.audio.encoders import Format, checked_format
+from oscine.audio.formats import FormatName
+from oscine.config import ServerConfig
+from oscine.errors import ConfigError, RequestError, TooLargeError
+from oscine.request import RANDOM_SEED, SpeechRequest, VoiceSource
+from oscine.speech.capabilities import AUTO, check_can_clone, check_speaker_width, unsupported_script
+from oscine.speech.clips import ClipPolicy, fetch_clip
+from oscine.speech.models import ServedModel
+from oscine.speech.words import AsyncAligner, check_aligner
+from oscine.text.cleaning import is_plain
+from oscine.text.levels import asked_level, at_level, text_language
+from oscine.text.options import TextOptions
+from oscine.text.preparation import Prepared, StreamingPreparation, check_text_options, prepare_text
+from oscine.text.segmenter import SegmenterConfig
+from oscine.text.spoken_text import SpokenText
+from oscine.types import ModelCard
+from oscine.voice import Voice
+
+_MAX_CLEANED_CHARS = 300  # of any content; cleaning them takes up to 2 ms
+_MAX_INLINE_CHARS = 2000  # a thousand characters take a millisecond to segment; longer texts leave the event loop
+
+
+# Word timestamps of a WebSocket: as events of ours, in vLLM-Omni's audio chunks, or as LiveKit's plug-in reads them.
+WordForm = Literal["events", "chunks", "at_end"]
+Split = Literal["sentence", "clause"]  # what is a file of its own in a live session
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechPlan:
+    model: ServedModel
+    request: SpeechRequest  # with its voice and its seed
+    script: tuple[Prepared, ...]  # segments and pauses
+    format: Format
+    rate_hz: int  # of the engine's audio
+    out_rate_hz: int
+    speed: float
+    ignored_fields: tuple[str, ...] = ()
+    warning: str | None = None  # for the client and the log
+    field_warnings: tuple[str, ...] = ()  # for the client
+    words: WordForm | None = None
+    split: Split | None = None  # a WebSocket's utterance is one file, or one for each of these
+    whole_files: bool = False  # of a WebSocket: each is sent in one frame
+
+    @property
+    def seed(self) -> int:
+        assert self.request.seed is not None
+        return self.request.seed
+
+    @property
+    def client_warnings(self) -> tuple[str, ...]:
+        return (*((self.warning,) if self.warning else ()), *self.field_warnings)
+
+    @property
+    def segments(self) -> int:
+        return sum(isinstance(item, SpokenText) for item in self.script)
+
+    @property
+    def read_as(self) -> str | None:
+        """What the model reads, if it is not what was written."""
+        texts = [item for item in self.script if isinstance(item, SpokenText)]
+        return " ".join(one.spoken for one in texts) if any(one.replacements for one in texts) else None
+
+    @property
+    def is_converted(self) -> bool:
+        return self.format.codec is not None or self.speed != 1 or self.out_rate_hz != self.rate_hz
+
+    @property
+    def encoding(self) -> dict[str, Any]:
+        """Keyword arguments of `open_encoder` and `encode_whole`."""
+        return {"rate_hz": self.rate_hz, "out_rate_hz": self.out_rate_hz, "speed": self.speed}
+
+    def playback_s(self, samples: int) -> float:
+        """Duration of this many engine samples at the requested speed."""
+        return samples / self.rate_hz / self.speed
+
+
+class SpeechPlanner:
+    def __init__(self, config: ServerConfig, clip_policy: ClipPolicy, aligner: AsyncAligner | None = None) -> None:
+        """Raises ConfigError."""
+        self._clip_policy, self._aligner = clip_policy, aligner
+        self._level = config.text_level or ("spoken" if config.normalize else None)
+        self._text_defaults = TextOptions(text_level=config.text_level, paragraph_pause_s=config.paragraph_pause_s)
+        try:
+            check_text_options(TextOptions(text_level=self._level), AUTO)
+        except RequestError as error:
+            name = "text_level" if config.text_level else "normalize"
+            raise ConfigError(f"server.{name}: {error}") from None
+        self._max_text_chars = config.max_text_chars
+        chars = config.segment_chars
+        self.segmenter_config = SegmenterConfig(first_chars=chars // 2, segment_chars=chars, max_chars=2 * chars)
+
+    async def plan(
+        self, model: ServedModel, request: SpeechRequest, form: FormatName, *, times_words: bool = False
+    ) -> SpeechPlan:
+        """Raises RequestError. The text is "" for streaming text (WebSocket)."""
+        card = model.card
+        if times_words:
+            check_aligner(self._aligner, request.language)
+        out_rate_hz = request.sample_rate or card.sample_rate_hz
+        checked = checked_format(form, out_rate_hz, request.speed)
+        if len(request.text) > self._max_text_chars:
+            message = f"the text has {len(request.text)} characters, the limit is {self._max_text_chars}; split it"
+            raise TooLargeError(message, "input")
+        voice, clip_warnings = await self._voice(model, request.voice)
+        language = text_language(request.language, card.languages)
+        request = replace(
+            await self._with_text_options(request, card, language),
+            voice=voice,
+            seed=secrets.randbits(63) if request.seed in (None, RANDOM_SEED) else request.seed,
+        )
+        return SpeechPlan(
+            model=model,
+            request=request,
+            script=tuple(await self._script(request, language)),
+            format=checked,
+            rate_hz=card.sample_rate_hz,
+            out_rate_hz=out_rate_hz,
+            speed=request.speed,
+            warning=unsupported_script(request.text[:_MAX_INLINE_CHARS], card),
+            field_warnings=clip_warnings,
+        )
+
+    async def _with_text_options(self, request: SpeechRequest, card: ModelCard, language: str) -> SpeechRequest:
+        """The request with the text options that count."""
+        if asked_level(request) == "spoken":  # may load tables
+            await asyncio.to_thread(check_text_options, request, language)
+        else:
+            check_text_options(request, language)
+        if request.paragraph_pause_s is None:
+            request = replace(request, paragraph_pause_s=self._text_defaults.paragraph_pause_s)
+        return at_level(request, self._level or card.text_level, language)
+
+    async def _script(self, request: SpeechRequest, language: str) -> list[Prepared]:
+        given = request.text, request, language, self.segmenter_config, self._max_text_chars
+        if len(request.text) <= _MAX_INLINE_CHARS and _is_quick(request.text, request):
+            return prepare_text(*given)
+        return await asyncio.to_thread(prepare_text, *given)
+
+    def preparation(self, plan: SpeechPlan | None) -> StreamingPreparation:
+        """Prepares streaming text. `plan` None: the default settings."""
+        if plan is None:
+            return StreamingPreparation(self._text_defaults, AUTO, self.segmenter_config)
+        language = text_language(plan.request.language, plan.model.card.languages)
+        config = self.segmenter_config
+        if plan.split:
+            at_clauses = plan.split == "clause"
+            config = replace(config, first_chars=1, segment_chars=1, ends_at_clauses=at_clauses)
+        return StreamingPreparation(plan.request, language, config)
+
+    async def _voice(
+        self, model: ServedModel, asked: str | Voice | VoiceSource | None
+    ) -> tuple[str | Voice | None, tuple[str, ...]]:
+        """Finds the voice, or makes it. Also returns warnings about the clip."""
+        if isinstance(asked, VoiceSource):
+            check_can_clone(model.card, asked.param)
+            if asked.embedding is not None:
+                check_speaker_width(len(asked.embedding), model.card, asked.param)
+                return Voice.from_embedding(asked.embedding), ()
+            assert asked.clip is not None
+            content = await fetch_clip(asked.clip, self._clip_policy)
+            return await model.cloned_voices.get(content, asked.transcript)
+        if isinstance(asked, Voice) or model.card.kind == "voice_design":
+            return (asked if isinstance(asked, Voice) else None), ()
+        if model.voices.is_preset(asked):
+            return model.voices.resolve(asked), ()
+        return await asyncio.to_thread(model.voices.resolve, asked), ()
+
+
+def _is_quick(text: str, options: TextOptions) -> bool:
+    """Whether preparing the text takes at most some milliseconds. Under overload, a thread for each request would
+    starve the event loop: refusals took 18 s."""
+    if not options.changes_words:
+        return True
+    if options.text_level != "clean" or options.pronunciations:
+        return False
+    return len(text) <= _MAX_CLEANED_CHARS or is_plain(text)
