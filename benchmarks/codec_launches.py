@@ -176,14 +176,14 @@ def layer_names(codec: CudaCodec) -> dict[int, str]:
     parts: dict[str, Conv | UnitLayers] = {
         "into stack": codec._into_stack,
         "vocoder in": codec._vocoder_in,
-        "vocoder out": codec._vocoder_out,
+        "vocoder out": codec.vocoder_out,
     }
-    stack = codec._stack
+    stack = codec.stack
     for i, layer in enumerate(stack.layers if isinstance(stack, TritonCodecStack) else ()):
         parts |= {f"stack {i} {name}": getattr(layer, name) for name in ("qkv", "out", "gate_up", "down")}
     for i, step in enumerate(codec._upsamplings):
         parts |= {f"upsampling {i} {name}": getattr(step, name) for name in ("upsample", "up", "down")}
-    for i, block in enumerate(codec._blocks):
+    for i, block in enumerate(codec.blocks):
         parts[f"block {i} upsample"] = block.upsample
         for j, unit in enumerate(block.units):
             name = f"block {i} unit {j}"

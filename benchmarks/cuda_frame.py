@@ -116,7 +116,7 @@ class Frames:
         qkv = step._rows_of(step._qkv, rows, step.rest_qkv.shape[-1])
         for book in range(1, CODEBOOKS):
             logits = torch.empty_like(step.rest_logits[:rows])
-            step._operations.norm_linear(last, norm, stack.config.eps, predictor.heads[book - 1], logits)
+            step.operations.norm_linear(last, norm, stack.config.eps, predictor.heads[book - 1], logits)
             found.append(logits)
             if book < CODEBOOKS - 1:
                 last = step._narrow_x[:rows]

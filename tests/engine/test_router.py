@@ -58,7 +58,7 @@ class Scripted:
 def speak(router, voice=None, text="x"):
     """The index of the engine that was chosen."""
     utterance_id = submit(router, SpeechRequest(text=text, voice=voice), lambda chunk: None)
-    return router._engines.index(router._homes[utterance_id])
+    return next(index for index, engine in enumerate(router.engines) if utterance_id in engine.utterances)
 
 
 def test_the_least_loaded_engine_is_chosen():
@@ -198,8 +198,9 @@ def test_an_utterance_that_was_refused_or_has_ended_is_forgotten():
     for engine in (Ending(), Scripted(error=OverloadedError("full", 1.0))):
         router = Router([engine])
         with contextlib.suppress(OverloadedError):
-            submit(router, SpeechRequest(text="x"), lambda chunk: None)
-        assert not router._homes
+            asyncio.run(router.submit("one", SpeechRequest(text="x"), lambda chunk: None))
+        router.send("one", AppendText("more"))
+        assert not engine.commands
 
 
 def test_any_ready_engine_clones_a_voice():

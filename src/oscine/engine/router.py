@@ -43,7 +43,7 @@ class Router:
         """`affinity_margin` is how many more utterances the preferred engine may have than the least loaded one."""
         if not engines:
             raise ConfigError("a router needs at least one engine")
-        self._engines = list(engines)
+        self.engines = list(engines)
         self._affinity_margin = affinity_margin
         self._lock = threading.Lock()
         self._entering = [0] * len(engines)  # chosen, but not yet in the engine's own count
@@ -59,9 +59,9 @@ class Router:
                 self._homes.pop(utterance_id, None)
             deliver(chunk)
 
-        tries = _Tries(len(self._engines), _voice_key(request))
+        tries = _Tries(len(self.engines), _voice_key(request))
         while (index := self._choose(tries)) is not None:
-            self._homes[utterance_id] = engine = self._engines[index]
+            self._homes[utterance_id] = engine = self.engines[index]
             with self._trying(index, tries):
                 try:
                     await engine.submit(utterance_id, request, deliver_and_forget, streaming_text=streaming_text)
@@ -75,10 +75,10 @@ class Router:
         raise tries.error()
 
     def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
-        tries = _Tries(len(self._engines))
+        tries = _Tries(len(self.engines))
         while (engine := self._choose(tries)) is not None:
             with self._trying(engine, tries):
-                return self._engines[engine].clone(clip, transcript)
+                return self.engines[engine].clone(clip, transcript)
         raise tries.error()
 
     def send(self, utterance_id: str, command: Command) -> None:
@@ -87,7 +87,7 @@ class Router:
 
     def status(self) -> EngineStatus:
         """Sums the status of all ready engines; the tick is that of the slowest."""
-        ready = [status for engine in self._engines if (status := engine.status()).ready]
+        ready = [status for engine in self.engines if (status := engine.status()).ready]
         devices = Counter(status.device for status in ready)
         ticks = [status.ticks for status in ready]
         counts = zip(TickHistogram().counts, *(one.counts for one in ticks), strict=True)
@@ -109,7 +109,7 @@ class Router:
             except Exception as error:
                 errors.append(error)
 
-        threads = [threading.Thread(target=stop_one, args=(engine,), name="oscine-stop") for engine in self._engines]
+        threads = [threading.Thread(target=stop_one, args=(engine,), name="oscine-stop") for engine in self.engines]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -137,7 +137,7 @@ class Router:
         """Returns the engine to try next. It is counted at once, so that simultaneous callers do not all choose the
         same."""
         voice = tries.voice
-        statuses = {index: engine.status() for index, engine in enumerate(self._engines) if index not in tries.tried}
+        statuses = {index: engine.status() for index, engine in enumerate(self.engines) if index not in tries.tried}
         with self._lock:
             loads = {
                 index: status.load + self._entering[index] / status.capacity

@@ -34,6 +34,11 @@ def started(config: WorkerConfig = CONFIG, fake: FakeConfig | None = None) -> En
     return engine
 
 
+def wait_until_idle(engine: EngineClient) -> None:
+    """Waits until the worker itself reports no utterance, not only its client."""
+    wait_until(lambda: engine._supervisor.status.load == 0)
+
+
 def speak(engine, text: str, seed: int = 0, *, before_chunk: Callable[[], object] = lambda: None) -> SampleRecorder:
     recorder = SampleRecorder(seed, before_chunk)
     submit(engine, SpeechRequest(text=text, seed=seed), recorder)

@@ -19,7 +19,16 @@ from oscine.request import SpeechRequest
 from oscine.types import AppendText, AudioChunk, Cancel, EndText
 from tests.engine.recorder import WAIT_S, submit, wait_until
 from tests.engine.remote.fake_engine import FakeConfig, FakeEngine, build_fake, refusal
-from tests.engine.remote.helpers import CONFIG, LONG, SampleRecorder, gone, speak, speak_and_then, started
+from tests.engine.remote.helpers import (
+    CONFIG,
+    LONG,
+    SampleRecorder,
+    gone,
+    speak,
+    speak_and_then,
+    started,
+    wait_until_idle,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -79,7 +88,7 @@ def test_a_worker_that_does_not_answer_an_event_loop_in_time_is_an_error():
     engine = started(replace(CONFIG, submit_s=0.2, heartbeat_s=60.0, terminate_s=0.3))
     with pytest.raises(EngineError, match=r"did not answer within 0\.2 s"):
         submit(engine, SpeechRequest(text="hang submit"), SampleRecorder())
-    assert not engine._utterances
+    assert engine.status().load == 0
     engine.stop()
 
 
@@ -102,7 +111,7 @@ def test_appended_text_that_cannot_be_spoken_ends_its_utterance_only(shared):
     utterance = submit(shared, SpeechRequest(text="say 2"), recorder, streaming_text=True)
     shared.send(utterance, AppendText("\0"))
     assert isinstance(recorder.last().error, RequestError) and str(recorder.last().error) == "no NUL"
-    wait_until(lambda: shared._supervisor.status.slots_active == 0)
+    wait_until_idle(shared)
     assert speak(shared, "say 1").last().finish_reason == "stop"
 
 
@@ -132,8 +141,8 @@ def test_200_submits_and_cancels_leave_nothing_behind(shared):
         for recorder in pool.map(once, range(200)):
             assert recorder.last().finish_reason == "cancelled"
             recorder.check()
-    assert not shared._utterances and len(os.listdir("/proc/self/fd")) <= descriptors
-    wait_until(lambda: shared._supervisor.status.slots_active + shared._supervisor.status.queued == 0)
+    assert shared.status().load == 0 and len(os.listdir("/proc/self/fd")) <= descriptors
+    wait_until_idle(shared)
 
 
 def test_a_callback_that_raises_cancels_its_utterance_only(shared, caplog):
@@ -143,8 +152,8 @@ def test_a_callback_that_raises_cancels_its_utterance_only(shared, caplog):
     submit(shared, SpeechRequest(text=LONG), broken)
     other = speak(shared, "say 30", 3)
     assert other.last().finish_reason == "stop"
-    wait_until(lambda: not shared._utterances)
-    wait_until(lambda: shared._supervisor.status.slots_active == 0)
+    wait_until(lambda: shared.status().load == 0)
+    wait_until_idle(shared)
     assert [record.exc_info[1].args for record in caplog.records] == [("the client has left",)]
 
 

@@ -78,11 +78,11 @@ def small_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes += [(1024, 512), (512, 512), (CODES, 512)]
     more = tuple(Tiled(rows, 1, 1, 3) for rows in (32, 64, 64, 64, 64))
     for outputs, inputs in shapes:
-        monkeypatch.setitem(plans._FEW, (outputs, inputs, False), (Few(2), Few(1)))
-        monkeypatch.setitem(plans._TILED, (outputs, inputs, False), more)
+        monkeypatch.setitem(plans.FEW_PLANS, (outputs, inputs, False), (Few(2), Few(1)))
+        monkeypatch.setitem(plans.TILED_PLANS, (outputs, inputs, False), more)
     for width in (TALKER_WIDTH, PREDICTOR_WIDTH):
-        monkeypatch.setitem(plans._FEW, (INNER, width, True), (Few(2), Few(4)))
-        monkeypatch.setitem(plans._TILED, (INNER, width, True), more)
+        monkeypatch.setitem(plans.FEW_PLANS, (INNER, width, True), (Few(2), Few(4)))
+        monkeypatch.setitem(plans.TILED_PLANS, (INNER, width, True), more)
 
 
 class Frame:
@@ -136,7 +136,7 @@ def test_a_frame_is_that_of_the_plain_operations_alone_in_a_batch_and_with_plans
         assert distance < 0.01, distance
     assert torch.equal(codes[:2], expected[:2])
 
-    launched = set(frame.step._operations.launched)
+    launched = set(frame.step.operations.launched)
     assert launched <= set(decode_programs(model.config, [3], fp8=fp8)), "all programs are compiled at the start"
 
     if fp8:
@@ -156,7 +156,7 @@ def test_a_frame_is_that_of_the_plain_operations_alone_in_a_batch_and_with_plans
         assert torch.equal(part[0], together[1]), "the row beside it is not finite"
     kinds = {"linear_few", "linear_tiled", "tile_rows", "rms_norm"}
     kinds |= {"talker_attention", "predictor_attention", "sample"}
-    assert {program.name for program in frame.step._operations.launched} == kinds
+    assert {program.name for program in frame.step.operations.launched} == kinds
 
 
 class RecordingOperations(CudaOperations):
@@ -179,7 +179,7 @@ def test_a_frame_of_many_rows_launches_the_programs_that_are_compiled_at_the_sta
     monkeypatch.setattr(decode_step, "gather", lambda *words: None)  # Triton's
     frame = Frame(model, lambda normed: RecordingOperations(normed, tmp_path), slots=rows)
     frame.step.sample_codes(torch.arange(rows), torch.zeros(rows, dtype=torch.int16))
-    assert frame.step._operations.launched <= set(decode_programs(model.config, [rows]))
+    assert frame.step.operations.launched <= set(decode_programs(model.config, [rows]))
 
 
 @torch.inference_mode()
@@ -202,4 +202,4 @@ def test_frames_and_prefills_launch_just_the_programs_that_are_compiled_at_the_s
             frame.step.prefill(prompts)
         if rows in MIXED_SIZES:
             frame.step.talker_step_with_prompts(torch.arange(rows), torch.arange(3), prompts)
-    assert frame.step._operations.launched == set(decode_programs(model.config, [3], fp8=fp8))
+    assert frame.step.operations.launched == set(decode_programs(model.config, [3], fp8=fp8))

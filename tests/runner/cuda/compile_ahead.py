@@ -59,7 +59,7 @@ def main(folder: Path) -> None:
     found = 0
     with (
         mock.patch.object(ASTSource, "make_ir", compile_again),
-        mock.patch.object(torch.Tensor, "data_ptr", triton_programs._address),
+        mock.patch.object(torch.Tensor, "data_ptr", triton_programs.address_of),
     ):
         for kernel, args, kwargs in launches:
             if any(f"{kernel.fn.__module__}.{kernel.fn.__name__}".endswith(name) for name in KERNELS):

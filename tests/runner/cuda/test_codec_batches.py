@@ -39,14 +39,14 @@ def shapes(request: pytest.FixtureRequest) -> CodecConfig:
 
 
 def layers_of(codec: CudaCodec) -> Iterator[Conv]:
-    assert isinstance(codec._stack, TritonCodecStack)
-    yield from (*codec._front_layers(), *codec._vocoder_layers())
-    for layer in codec._stack.layers:
+    assert isinstance(codec.stack, TritonCodecStack)
+    yield from (*codec.front_layers(), *codec.vocoder_layers())
+    for layer in codec.stack.layers:
         yield from (layer.qkv, layer.out, layer.gate_up, layer.down)
 
 
 def units_of(codec: CudaCodec) -> Iterator[UnitLayers]:
-    for block in codec._blocks:
+    for block in codec.blocks:
         yield from block.units
 
 
@@ -99,7 +99,7 @@ def samples(codec: CudaCodec, codes: Tensor, slots: Sequence[int]) -> Tensor:
 
 
 def codec_width(codec: CudaCodec) -> int:
-    return codec._vocoder_out.columns
+    return codec.vocoder_out.columns
 
 
 @pytest.mark.slow

@@ -125,7 +125,7 @@ def test_the_qkv_tables_hold_the_bits_that_a_frame_would_compute(models, rows):
     x = models.step.rest_tables[2][codes]
     expected = x.new_empty(rows, layer.attention.qkv.out_features)
     norm, weight = layer.attention_norm.weight, layer.attention.qkv.weight
-    models.step._operations.norm_linear(x, norm, config.eps, weight, expected)
+    models.step.operations.norm_linear(x, norm, config.eps, weight, expected)
     assert torch.equal(models.step.rest_qkv[2][codes], expected)
 
 

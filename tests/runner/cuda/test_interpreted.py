@@ -81,7 +81,7 @@ def backend(model: SpeechModel) -> CudaBackend:
     tables = (step._first_table, *step.rope, *step._rest_rope)
     left = [value for value in buffers if isinstance(value, torch.Tensor) and all(value is not one for one in tables)]
     left += [backend.kv.keys, backend.kv.values, backend.state.inputs, codec.state.keys, codec.state.values]
-    for tensor in (*left, *codec._buffers, step._operations._scratch.partial, step._operations._normed):
+    for tensor in (*left, *codec._buffers, step.operations._scratch.partial, step.operations._normed):
         if tensor.is_floating_point():
             tensor.fill_(float("nan"))
     return backend

@@ -61,6 +61,10 @@ class ClipDecoder:
         except (EOFError, OSError) as error:
             raise EngineError(f"audio files cannot be decoded at the moment: {error}; try again") from error
 
+    @property
+    def pid(self) -> int | None:
+        return self._child.popen.pid if self._child else None
+
     def close(self) -> None:
         with self._lock:
             if self._child is not None:

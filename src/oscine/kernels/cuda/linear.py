@@ -88,7 +88,7 @@ Plan = Few | Tiled
 
 # (outputs, inputs, GLU) -> plans for up to 8 and up to 16 rows. The tiles are those that were best for prototypes of
 # the kernels on an H200, except for 2048 x 6144: there, 16 weight rows per block are a single wave of blocks.
-_FEW = {
+FEW_PLANS = {
     # Layers of width 1024: the predictor, and the talker of 0.6B; then their heads.
     (4096, 1024, False): (Few(4), Few(4)),
     (1024, 2048, False): (Few(1), Few(1)),
@@ -147,7 +147,7 @@ def _stage_counts(rows: int, warpgroups: int, cluster: int, blocks_at_once: int,
 # (outputs, inputs, GLU) -> plans for up to 32, 64, 128 and 256 rows, and for more: the fastest of a sweep on an H200
 # (`python -m benchmarks.cuda_chain --sections sweep`).
 # fmt: off
-_TILED: dict[tuple[int, int, bool], tuple[Tiled, ...]] = {
+TILED_PLANS: dict[tuple[int, int, bool], tuple[Tiled, ...]] = {
     # Layers of width 1024, then their heads (that of 2048 was measured); the talker of 1.7B.
     (4096, 1024, False): (
         Tiled(32, 1, 1, 12), Tiled(64, 1, 1, 12), Tiled(64, 1, 1, 6), Tiled(64, 1, 1, 7, 2), Tiled(64, 1, 1, 7, 2),
@@ -197,15 +197,15 @@ _TILED: dict[tuple[int, int, bool], tuple[Tiled, ...]] = {
 
 
 def supports(product: Product) -> bool:
-    return (product.outputs, product.inputs, product.epilogue == Epilogue.GLU) in _FEW
+    return (product.outputs, product.inputs, product.epilogue == Epilogue.GLU) in FEW_PLANS
 
 
 def choose_plan(product: Product, rows: int) -> Plan:
     assert supports(product), f"no plan for {product}"
     shape = (product.outputs, product.inputs, product.epilogue == Epilogue.GLU)
     if rows <= FEW_ROWS:
-        return _FEW[shape][0 if rows <= 8 else 1]
-    return _TILED[shape][bisect_left(_TABLE_ROWS, rows)]
+        return FEW_PLANS[shape][0 if rows <= 8 else 1]
+    return TILED_PLANS[shape][bisect_left(_TABLE_ROWS, rows)]
 
 
 def linear_launch(product: Product, rows: int, plan: Plan | None = None, segments: int | None = None) -> Launch:

@@ -49,7 +49,7 @@ class CudaCodec(SlotCodec):
         self._turns = rope_turns(config.stack.head_dim, config.stack.theta, device)
         self._into_stack = into_stack(codec)
         layers = [stack_layer(layer, config.stack.eps) for layer in codec.stack.layers]
-        self._stack: CodecStack = (
+        self.stack: CodecStack = (
             CudaCodecStack(layers, max_rows, make_operations) if make_operations else TritonCodecStack(layers, max_rows)
         )
         self._upsamplings = list(upsamplings(codec))
@@ -57,16 +57,16 @@ class CudaCodec(SlotCodec):
         blocks: Any = codec.blocks
         snakes = [*(block.snake for block in blocks), codec.snake]
         self._vocoder_in = conv_layer(codec.vocoder_in, columns, snake=snakes[0])
-        self._blocks: list[VocoderLayers] = []
+        self.blocks: list[VocoderLayers] = []
         for block, after in zip(blocks, snakes[1:], strict=True):
-            self._blocks.append(vocoder_block(block, columns, after))
+            self.blocks.append(vocoder_block(block, columns, after))
             columns *= block.upsample.rate
-        self._vocoder_out = conv_layer(codec.vocoder_out, columns)
-        self._workspace = Workspace((*self._front_layers(), *self._vocoder_layers()), max_rows, device)
+        self.vocoder_out = conv_layer(codec.vocoder_out, columns)
+        self._workspace = Workspace((*self.front_layers(), *self.vocoder_layers()), max_rows, device)
         self._position = torch.zeros(max_rows, dtype=torch.int32, device=device)
         self._angles = torch.zeros(2, max_rows, len(self._turns), device=device)  # cos and sin
-        front = max(layer.columns * max(layer.weight.shape) for layer in self._front_layers())
-        vocoder = max(layer.columns * len(layer.weight) for layer in self._vocoder_layers())
+        front = max(layer.columns * max(layer.weight.shape) for layer in self.front_layers())
+        vocoder = max(layer.columns * len(layer.weight) for layer in self.vocoder_layers())
         # Two for the residual stream, which an upsampling moves from one to the other, and two for the inside of a
         # residual branch. The vocoder needs one of each.
         self._buffers = [
@@ -96,10 +96,10 @@ class CudaCodec(SlotCodec):
         dequantize(codes, self._tables, rows, self.state.frames, first, self._turns, (cos, sin))
         x = _dense(self._buffers[0], len(rows), self._into_stack.channels)
         conv(self._into_stack, first, rows, self._workspace, raw=x)
-        self._stack.run(x, rows, (cos, sin), self.state.keys, self.state.values)
+        self.stack.run(x, rows, (cos, sin), self.state.keys, self.state.values)
         ring = self._run_upsamplings(rows, rings)
         ring = self._run_vocoder(rows, ring, rings)
-        last_conv(self._vocoder_out, ring, rows, pcm16_out=pcm16_out, samples_out=samples_out)
+        last_conv(self.vocoder_out, ring, rows, pcm16_out=pcm16_out, samples_out=samples_out)
 
     def _run_upsamplings(self, rows: Rows, rings: Iterator[Tensor]) -> Tensor:
         """Returns the ring of the vocoder's first convolution."""
@@ -127,7 +127,7 @@ class CudaCodec(SlotCodec):
         workspace, batch = self._workspace, len(rows)
         source, ring = ring, next(rings)
         conv(self._vocoder_in, source, rows, workspace, out=ring)
-        for block in self._blocks:
+        for block in self.blocks:
             columns, channels = block.upsample.columns * block.upsample.phases, block.upsample.channels
             x = _dense(stream, batch * columns, channels)
             inner = _dense(wide, batch * columns, channels)
@@ -140,14 +140,14 @@ class CudaCodec(SlotCodec):
                 residual_unit(unit, source, rows, workspace, residual=x, raw=raw, inner=inner, out=ring)
         return ring
 
-    def _front_layers(self) -> Iterator[Conv]:
+    def front_layers(self) -> Iterator[Conv]:
         yield self._into_stack
         for step in self._upsamplings:
             yield from (step.upsample, step.up, step.down)
 
-    def _vocoder_layers(self) -> Iterator[Conv]:
+    def vocoder_layers(self) -> Iterator[Conv]:
         yield self._vocoder_in
-        for block in self._blocks:
+        for block in self.blocks:
             yield block.upsample
             for unit in block.units:
                 yield from (unit.conv1, unit.conv2)

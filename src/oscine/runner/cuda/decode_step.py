@@ -121,9 +121,9 @@ class DecodeStep:
         self._inner = like.new_zeros(rows, max(c.inner for c in stacks))
         self._x = like.new_zeros(rows, talker.stack.config.width)
         normed = like.new_zeros(rows, max(c.width for c in stacks))
-        self._operations = make_operations(normed)
-        self._talker_layers = layer_weights(talker.stack, self._operations.prepare)
-        self._predictor_layers = layer_weights(predictor.stack, self._operations.prepare)
+        self.operations = make_operations(normed)
+        self._talker_layers = layer_weights(talker.stack, self.operations.prepare)
+        self._predictor_layers = layer_weights(predictor.stack, self.operations.prepare)
         self._narrow_x = like.new_zeros(rows, predictor.stack.config.width)
         self._frame_x = like.new_zeros(max_rows, talker.stack.config.width)  # of frames that run beside prompts
         self.hidden = like.new_zeros(max_rows, talker.stack.config.width)  # of the last talker step
@@ -151,7 +151,7 @@ class DecodeStep:
         tables = books.new_empty(*books.shape[:2], layer.qkv.shape[0])
         inputs, outputs = (table.flatten(0, 1).split(QKV_TABLE_ROWS) for table in (books, tables))
         for rows, qkv in zip(inputs, outputs, strict=True):
-            self._operations.norm_linear(rows, layer.attention_norm, eps, layer.qkv, qkv)
+            self.operations.norm_linear(rows, layer.attention_norm, eps, layer.qkv, qkv)
         return tables
 
     @torch.inference_mode()
@@ -174,8 +174,8 @@ class DecodeStep:
             eos=config.talker.eos_id,
         )
         following = Following(self._first_table, self._narrow_x[1 : 2 * rows : 2])
-        self._operations.linear(self.hidden[:rows], self._model.talker.head.weight, logits)
-        self._operations.sample(logits, slots, self._draws("first"), codes, 0, failed, following, first=rules)
+        self.operations.linear(self.hidden[:rows], self._model.talker.head.weight, logits)
+        self.operations.sample(logits, slots, self._draws("first"), codes, 0, failed, following, first=rules)
         self.predict_codes(slots, codes, failed)
         return codes
 
@@ -237,14 +237,14 @@ class DecodeStep:
                 write_keys_values(qkv, weights.k_norm, eps, *where)
                 prompt_attention(qkv, weights.q_norm, eps, *where, out)
             norms, cache = (weights.q_norm, weights.k_norm, eps), (state.block_table, state.int_row("position"))
-            self._operations.talker_attention(qkv, *norms, *self.rope, *blocks, *cache, slots, out)
+            self.operations.talker_attention(qkv, *norms, *self.rope, *blocks, *cache, slots, out)
             return out
 
         self._layers(stack.config, self._talker_layers, x, attend)
 
     def _norm_hidden(self, x: Tensor) -> None:
         stack = self._model.talker.stack
-        self._operations.norm(x, cast(Tensor, stack.norm.weight), stack.config.eps, self.hidden[: len(x)])
+        self.operations.norm(x, cast(Tensor, stack.norm.weight), stack.config.eps, self.hidden[: len(x)])
 
     @torch.inference_mode()
     def predict_codes(self, slots: Tensor, codes: Tensor, failed: Tensor) -> None:
@@ -259,19 +259,19 @@ class DecodeStep:
         self._pass(x, position=0, new=2)
         last = x[1::2]
         for book in range(1, CODEBOOKS):
-            self._operations.norm_linear(last, *norm, predictor.heads[book - 1], logits)
+            self.operations.norm_linear(last, *norm, predictor.heads[book - 1], logits)
             following = None
             if book < CODEBOOKS - 1:
                 last = self._narrow_x[:sequences]
                 following = Following(self.rest_tables[book - 1], last, self.rest_qkv[book - 1], qkv)
-            self._operations.sample(logits, slots, draws, codes, book, failed, following)
+            self.operations.sample(logits, slots, draws, codes, book, failed, following)
             if following is not None:
                 self._pass(last, position=book + 1, new=1)
 
     def _narrow_hidden(self, x: Tensor) -> None:
         hidden, narrow = self.hidden[: len(x)], self._model.predictor.narrow
         if isinstance(narrow, nn.Linear):
-            self._operations.linear(hidden, narrow.weight, x, bias=narrow.bias)
+            self.operations.linear(hidden, narrow.weight, x, bias=narrow.bias)
         else:
             x.copy_(hidden)
 
@@ -285,7 +285,7 @@ class DecodeStep:
         def attend(layer: int, weights: LayerWeights, qkv: Tensor) -> Tensor:
             norms = (weights.q_norm, weights.k_norm, config.eps)
             cache = (self._rest_keys[layer], self._rest_values[layer])
-            self._operations.predictor_attention(qkv, *norms, *self._rest_rope, *cache, position, out, new=new)
+            self.operations.predictor_attention(qkv, *norms, *self._rest_rope, *cache, position, out, new=new)
             return out
 
         self._layers(config, self._predictor_layers, x, attend, first_qkv_ready=position > 0)
@@ -300,7 +300,7 @@ class DecodeStep:
         first_qkv_ready: bool = False,
     ) -> None:
         """Runs the layers, which update x in place."""
-        rows, operations = len(x), self._operations
+        rows, operations = len(x), self.operations
         inner = operations.product_input(self._inner, rows, config.inner)
         qkv = self._rows_of(self._qkv, rows, layers[0].qkv.shape[0])
         for index, layer in enumerate(layers):
@@ -314,7 +314,7 @@ class DecodeStep:
             operations.linear(inner, layer.down, x, residual=x)
 
     def _mixed_of(self, config: StackConfig, rows: int) -> Tensor:
-        return self._operations.product_input(self._mixed, rows, config.heads * config.head_dim)
+        return self.operations.product_input(self._mixed, rows, config.heads * config.head_dim)
 
     @staticmethod
     def _rows_of(buffer: Tensor, rows: int, width: int) -> Tensor:

@@ -86,7 +86,7 @@ def distinct_programs(launches: Sequence[Launch], target: GPUTarget) -> list[Tri
     backend = make_backend(target)
     binders: dict[JITFunction[Any], Any] = {}
     found: dict[str, TritonProgram] = {}
-    with mock.patch.object(Tensor, "data_ptr", _address):
+    with mock.patch.object(Tensor, "data_ptr", address_of):
         for kernel, args, kwargs in launches:
             if kernel not in binders:
                 binders[kernel] = create_function_from_signature(kernel.signature, kernel.params, backend)
@@ -137,11 +137,11 @@ def recorded(launches: list[Launch]) -> Iterator[None]:
     def record(self: JITFunction[Any], *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
         launches.append((self, args, kwargs))
 
-    with mock.patch.object(JITFunction, "run", record), mock.patch.object(Tensor, "data_ptr", _address):
+    with mock.patch.object(JITFunction, "run", record), mock.patch.object(Tensor, "data_ptr", address_of):
         yield
 
 
-def _address(tensor: Tensor) -> int:
+def address_of(tensor: Tensor) -> int:
     """Returns an address for a tensor without memory: distinct for each storage, aligned as a GPU's allocator
     aligns."""
     return tensor.untyped_storage()._cdata * 512 + tensor.storage_offset() * tensor.element_size()
