@@ -99,41 +99,32 @@ def measure(
 ) -> dict[str, Any]:
     """Raises CheckpointError, ConfigError or RequestError when the checkpoint or the plan cannot be measured."""
     try:
-        return _measure(checkpoint, plan, choose_device(device), dtype, progress)
+        place = choose_device(device)
+        prepare_device(place)  # sets the number of threads that the engine uses
+        begun_s = time.perf_counter()
+        setup = _load(checkpoint, plan, place, dtype, progress)
+        figures: dict[str, Any] = {
+            "kind": setup.model.config.kind,
+            "device": setup.device.type,
+            "dtype": str(setup.model.talker.head.weight.dtype).removeprefix("torch."),
+            "kernels": choose_backend(setup.device, setup.model.talker.dtype).name == "cuda",
+            "threads": torch.get_num_threads(),
+            "frames": plan.frames,
+            "context": plan.context,
+            "prompt_rows": setup.prompt_rows,
+            "loaded_s": time.perf_counter() - begun_s,
+            "budget": setup.budget.describe(),
+        }
+        for mode in ("with_codec", "codes_only"):
+            with ThreadPoolExecutor(1) as thread:  # a new one: the backend may change torch's settings of its thread
+                figures[mode] = thread.submit(_measure_mode, setup, plan, mode, progress).result()
+            gc.collect()  # a runner and its graphs reference each other
+            if setup.device.type == "cuda":
+                torch.cuda.empty_cache()
+        return figures
     except torch.OutOfMemoryError as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"out of memory; use fewer rows (now {max(plan.rows)}): {reason}") from error
-
-
-def _measure(
-    checkpoint: str | os.PathLike[str],
-    plan: MeasurementPlan,
-    device: torch.device,
-    dtype: Dtype,
-    progress: ProgressCallback,
-) -> dict[str, Any]:
-    prepare_device(device)  # sets the number of threads that the engine uses
-    begun_s = time.perf_counter()
-    setup = _load(checkpoint, plan, device, dtype, progress)
-    figures: dict[str, Any] = {
-        "kind": setup.model.config.kind,
-        "device": setup.device.type,
-        "dtype": str(setup.model.talker.head.weight.dtype).removeprefix("torch."),
-        "kernels": choose_backend(setup.device, setup.model.talker.dtype).name == "cuda",
-        "threads": torch.get_num_threads(),
-        "frames": plan.frames,
-        "context": plan.context,
-        "prompt_rows": setup.prompt_rows,
-        "loaded_s": time.perf_counter() - begun_s,
-        "budget": setup.budget.describe(),
-    }
-    for mode in ("with_codec", "codes_only"):
-        with ThreadPoolExecutor(1) as thread:  # a new one: the backend may change torch's settings of its thread
-            figures[mode] = thread.submit(_measure_mode, setup, plan, mode, progress).result()
-        gc.collect()  # a runner and its graphs reference each other
-        if setup.device.type == "cuda":
-            torch.cuda.empty_cache()
-    return figures
 
 
 # --- loading ---

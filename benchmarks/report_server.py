@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from benchmarks.report_sections import KERNELS
 from benchmarks.report_table import SIZES, Result, Row, blocks, paragraph, section, table, words_table
 from oscine_bench.report import COLUMNS, load_chart, load_name, number, p50_p95, search_outcome, warnings
 
@@ -16,7 +17,6 @@ IMAGES = {
 }
 _README_CALLERS = (1, 8, 32, 128)
 _SLOTS = 128  # unless a title says otherwise
-_KERNELS = {"triton": "Triton", "cuda": "CUDA"}
 
 
 # --- on a GPU, next to other servers ---
@@ -101,7 +101,7 @@ def _compiled(server: Row) -> str:
     if "kernels_compiled" not in server:  # an older result
         known = "with some kernels in Triton's cache and any others" if server["kernels_cached"] else "with all kernels"
         return f"{known} compiled meanwhile ({starts})"
-    compiled = [f"{count} {_KERNELS[kind]} kernels" for kind, count in server["kernels_compiled"].items() if count]
+    compiled = [f"{count} {KERNELS[kind]} kernels" for kind, count in server["kernels_compiled"].items() if count]
     return f"with {' and '.join(compiled)} compiled meanwhile ({starts})" if compiled else "all kernels were cached"
 
 

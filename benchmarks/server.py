@@ -31,6 +31,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from benchmarks.report_table import SIZES
 from benchmarks.results import SCRATCH, command_words, read_arguments, stopwatch
 from benchmarks.server_process import Figures, Footprints, ServerProcess
 from oscine.audio.clips import pcm16, wav_header
@@ -46,7 +47,6 @@ from oscine_bench.workload import load_workload
 
 CHECKPOINTS = {"preset": "custom_voice", "clone": "base"}
 VOICES = {"preset": "preset voice", "clone": "cloned voice"}
-SIZES = {"1b7": "1.7B", "0b6": "0.6B"}
 VOICE = "bench"  # the uploaded one
 CLIP_S = 3.0
 START_S = 500.0  # without cached kernels, all of them are compiled
