@@ -137,7 +137,7 @@ def test_a_taken_name_is_refused_with_advice_for_the_command_line() -> None:
     added("anna")
     Voice(np.ones(8, np.float32)).save("other.safetensors")
     said = refusal("add", "Anna", "other.safetensors", "--consent", "yes")
-    assert said == "another voice is called 'anna'; delete or overwrite it, or choose another name"
+    assert said == "the name 'anna' is taken by another voice; delete or overwrite it, or choose another name"
     assert voices("add", "Anna", "other.safetensors", "--consent", "yes", "--overwrite").stdout == "Anna\n"
     assert voices("remove", "ANNA").stdout == "Anna\n"
     assert voices("add", "anna", "other.safetensors", "--consent", "yes").exit_code == 0

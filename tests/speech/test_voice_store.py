@@ -61,7 +61,7 @@ def test_adding_the_same_voice_again_succeeds_and_another_is_a_conflict(store: V
     assert store.add("ANNA", voice(), consent="second") == first
     assert store.add("anna", voice(1), consent="second", source_hash="clip 1") == first  # encoders may round
     for other, clip in ((voice(1), None), (voice(1), "clip 2"), (voice(0, "hello"), None)):
-        with pytest.raises(RequestError, match="another voice is called 'anna'; delete or overwrite it") as caught:
+        with pytest.raises(RequestError, match="is taken by another voice; delete or overwrite it") as caught:
             store.add("anna", other, consent="yes", source_hash=clip)
         assert status_of(caught) == 409 and caught.value.param == "name"
     assert store.all() == [first]
@@ -114,7 +114,7 @@ def test_any_printable_name_can_be_used_and_stays_in_the_folder(tmp_path: Path, 
     assert file.stat().st_mode & 0o777 == 0o600
     again = open_store(folder)
     assert again.all() == [first] and again.get(first.id) == again.get(name.upper()) == first
-    with pytest.raises(RequestError, match="another voice is called"):
+    with pytest.raises(RequestError, match="is taken by another voice"):
         again.add(name.lower(), voice(2), consent="yes")
     assert again.delete(name) == name and list(folder.iterdir()) == []
     assert {path.name for path in tmp_path.iterdir()} == {"a", "anna.safetensors"}
@@ -313,7 +313,7 @@ def test_an_exported_voice_is_the_content_of_a_voice_file(store: VoiceStore, tmp
     (tmp_path / "copy.safetensors").write_bytes(content)
     loaded, notes = Voice.load_with_notes(tmp_path / "copy.safetensors")
     assert loaded == stored.voice and (notes["name"], notes["mime_type"]) == ("Anna B.", "audio/wav")
-    with pytest.raises(RequestError, match="no uploaded voice is called 'bob'"):
+    with pytest.raises(RequestError, match="uploaded voice 'bob' does not exist"):
         store.export("bob")
 
 

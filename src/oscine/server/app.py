@@ -129,7 +129,7 @@ def _add_page(app: FastAPI, path: str, file: str) -> None:
 
 
 async def _unknown_websocket(socket: WebSocket) -> None:
-    """The framework would answer 403."""
+    """Answers 404, where the framework would answer 403."""
     error = NotFoundError(f"WS {socket.url.path} does not exist; docs/api.md describes the WebSockets of this server")
     response = error_response(error)
     response.headers["x-request-id"] = request_id.get()
@@ -139,7 +139,7 @@ async def _unknown_websocket(socket: WebSocket) -> None:
 def _add_status_routes(app: FastAPI, service: Service) -> None:
     @app.get("/health", tags=["about"], summary="Liveness", responses={503: {"description": "The engine has failed."}})
     async def health() -> Response:
-        """200 while the engine works, starts or restarts. It tells more than "alive", so that a look is enough."""
+        """200 while the engine works, starts or restarts. Also reports state, restarts and the last failure."""
         about = service.readiness()
         failed = about["state"] == "failed"
         status = {"status": "failed" if failed else "alive"}

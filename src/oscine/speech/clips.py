@@ -1,4 +1,4 @@
-"""Reference clips: reads one from the request itself, a URL or a file. cloned_voices.py clones it.
+"""Reads reference clips from the request itself, a URL or a file.
 
 URLs are not trusted. Only public addresses are contacted, exactly the ones that were checked, also after a redirect.
 """
@@ -69,7 +69,7 @@ class ClipPolicy:
 
 
 def is_public_address(address: IPAddress) -> bool:
-    """Whether an address is reachable from anywhere: not a network, machine or cloud service private to this host."""
+    """Whether an address is public: not that of a network, machine or cloud service private to this host."""
     if not address.is_global or address.is_multicast:
         return False
     # Other IPv6 ranges are mapped, translated (NAT64) or compatible IPv4, or site-local.
@@ -89,8 +89,8 @@ def _not_allowed(message: str) -> NotAllowedError:
 async def fetch_clip(
     source: str, policy: ClipPolicy, is_allowed_address: Callable[[IPAddress], bool] = is_public_address
 ) -> bytes:
-    """The audio file that `ref_audio` contains or names. Raises VoiceError, or NotAllowedError for what the policy
-    forbids."""
+    """Returns the audio file that `ref_audio` contains or names. Raises VoiceError, or NotAllowedError for what the
+    policy forbids."""
     if len(source) > policy.max_chars:
         raise too_large(policy.max_bytes)
     found = _SCHEME.match(source[:_MAX_URL_CHARS].lstrip())
@@ -125,7 +125,7 @@ def without_dot(name: str) -> str:
 
 
 def _is_path(source: str) -> bool:
-    """A file's name with a suffix. Base64 has no full stops."""
+    """Whether it looks like a file name with a suffix. Base64 has no full stops."""
     return len(source) <= _MAX_URL_CHARS and "." in source
 
 
@@ -142,7 +142,7 @@ def _from_file(url: str, policy: ClipPolicy) -> bytes:
 
 
 def _outside() -> NotAllowedError:
-    """The same for existing and missing files: clients must not learn which files exist elsewhere."""
+    """Returns the same error for existing and missing files: clients must not learn which files exist elsewhere."""
     return _not_allowed("the clip is outside the folder ref_files_below; move it there, or send the clip itself")
 
 
@@ -270,7 +270,7 @@ def _tls_context() -> ssl.SSLContext:
 
 
 async def _get(url: httpcore.URL, network: _CheckedNetwork, max_bytes: int) -> bytes | str:
-    """The body, or the location of a redirect."""
+    """Returns the body, or the location of a redirect."""
     host = url.host.decode()
     authority = (f"[{host}]" if ":" in host else host) + (f":{url.port}" if url.port else "")
     headers = [("Host", authority), ("User-Agent", "oscine"), ("Accept", "*/*"), ("Accept-Encoding", "identity")]
@@ -313,8 +313,8 @@ def too_large(max_bytes: int, param: str = "ref_audio") -> TooLargeError:
 
 
 def decode_base64(text: str, max_bytes: int, *, escaped: bool = False) -> bytes:
-    """Standard or URL-safe, with or without padding and white space; `escaped`: some characters are percent-encoded.
-    Raises VoiceError or TooLargeError."""
+    """Decodes standard or URL-safe base64, with or without padding and white space. `escaped`: some characters are
+    percent-encoded. Raises VoiceError or TooLargeError."""
     decoded, rest = bytearray(), b""
     try:
         for piece in _slices(text):
@@ -339,7 +339,7 @@ def decode_base64(text: str, max_bytes: int, *, escaped: bool = False) -> bytes:
 
 
 def decode_data_url(url: str, max_bytes: int) -> bytes:
-    """Raises VoiceError or TooLargeError."""
+    """Returns the content of a data: URL. Raises VoiceError or TooLargeError."""
     kind, comma, payload = url.strip().partition(",")
     if not comma:
         raise _invalid("ref_audio is a data: URL without a comma; the form is data:audio/wav;base64,…")
@@ -357,7 +357,7 @@ def decode_data_url(url: str, max_bytes: int) -> bytes:
 
 
 def _slices(text: str) -> Iterator[str]:
-    """Never cuts a percent-encoded character."""
+    """Yields slices that cut no percent-encoded character."""
     begin = 0
     while begin < len(text):
         end = begin + _SLICE_CHARS

@@ -57,8 +57,9 @@ class ClonedVoices:
         self._checks = ThreadPoolExecutor(1, thread_name_prefix="clip-check")
 
     async def get(self, clip: bytes, transcript: str | None = None) -> ClonedVoice:
-        """The transcript "auto" has the clip trimmed at a pause and transcribed. Raises VoiceError about the clip, the
-        errors of the engine's `clone`, and OverloadedError if too many clones are pending."""
+        """Returns the voice of a clip. With the transcript "auto", the clip is trimmed at a pause and transcribed.
+        Raises VoiceError about the clip, the errors of the engine's `clone`, and OverloadedError if too many clones are
+        pending."""
         if transcript == AUTO and self._transcribe is None:
             message = "ref_text 'auto' needs a server with an aligner (--aligner); send the words of the clip instead"
             raise VoiceError(message, "ref_text")
@@ -84,7 +85,7 @@ class ClonedVoices:
         return await loop.run_in_executor(self._pool, self._encode, clip, words)
 
     def _encode(self, clip: Clip, transcript: str | None) -> ClonedVoice:
-        report = self._checks.submit(examine, clip)  # while the engine works: requests do not wait for it
+        report = self._checks.submit(examine, clip)  # at the same time as the engine clones
         voice = self._engine.clone((clip.samples, clip.rate_hz), transcript)
         return ClonedVoice(voice, warnings(report.result(), transcript))
 

@@ -2,7 +2,7 @@
 
 A consent is two files: cons_ID.json says what it is, and cons_ID.recording is what was uploaded. The first is written
 last and deleted first, so a consent that is listed has its recording. The files are authoritative, so several
-processes can share the folder. Nothing here is audible to clients: operators read the folder.
+processes can share the folder. Clients cannot download recordings; operators read the folder.
 
 All methods are thread-safe, wait for the disk, and must not run on the event loop.
 """
@@ -39,7 +39,7 @@ class Consent:
 
 
 def is_consent_id(text: str) -> bool:
-    """Whether it has the form of an id of this store."""
+    """Whether the text has the form of an id of this store."""
     return _ID.fullmatch(text) is not None
 
 
@@ -54,7 +54,7 @@ class ConsentStore:
         self._adding = threading.Lock()
 
     def add(self, name: str, language: str, recording: bytes, mime_type: str | None) -> Consent:
-        """Raises a conflict if the store is full."""
+        """Stores a recording. Raises ConflictError if the store is full."""
         digest = hashlib.sha256(recording).hexdigest()
         new = Consent(f"cons_{secrets.token_hex(12)}", name, language, int(time.time()), mime_type, digest)
         with self._adding, disk_errors("store a consent"):
@@ -75,7 +75,7 @@ class ConsentStore:
         return new
 
     def get(self, consent_id: str) -> Consent:
-        """Raises NotFoundError."""
+        """Returns a consent. Raises NotFoundError."""
         found = self._find(consent_id) if is_consent_id(consent_id) else None
         if found is None:
             message = f"no consent recording has the id {consent_id[:80]!r}; GET /v1/audio/voice_consents lists all"
@@ -83,13 +83,13 @@ class ConsentStore:
         return found
 
     def all(self) -> list[Consent]:
-        """The newest first."""
+        """Returns all consents, the newest first."""
         with disk_errors("list the consents"):
             found = [consent for consent_id in self._ids() if (consent := self._find(consent_id))]
         return sorted(found, key=lambda consent: (consent.created_at, consent.id), reverse=True)
 
     def rename(self, consent_id: str, name: str) -> Consent:
-        """Raises NotFoundError."""
+        """Renames a consent. Raises NotFoundError."""
         renamed = replace(self.get(consent_id), name=name)
         with disk_errors("rename a consent"):
             if self._folder is None:
@@ -99,7 +99,7 @@ class ConsentStore:
         return renamed
 
     def delete(self, consent_id: str) -> None:
-        """Raises NotFoundError."""
+        """Deletes a consent and its recording. Raises NotFoundError."""
         self.get(consent_id)
         with disk_errors("delete a consent"):
             self._unsaved.pop(consent_id, None)
@@ -139,7 +139,7 @@ class ConsentStore:
             temporary.unlink(missing_ok=True)
 
     def _remove_orphans(self, ids: list[str]) -> None:
-        """What a kill or a power cut left. Younger files may be uploads of other processes."""
+        """Removes files that a kill or a power cut left. Younger ones may be uploads of other processes."""
         assert self._folder is not None
         known = {f"{consent_id}{suffix}" for consent_id in ids for suffix in (_ABOUT, _RECORDING)}
         for path in self._folder.iterdir():

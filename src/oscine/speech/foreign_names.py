@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 _WOMEN = ("wren", "vivian", "serena", "sohee", "ono_anna")
 _MEN = ("finch", "ryan", "aiden", "uncle_fu", "eric", "dylan")
 
-# preset -> names. A name that is a preset's own stands for itself.
+# preset -> names. The name of a preset stands for itself.
 _OPENAI = {
     "vivian": ("coral", "nova", "shimmer"),
     "serena": ("alloy", "sage", "marin"),
@@ -56,8 +56,8 @@ def is_foreign_voice(name: str) -> bool:
 
 
 def nearest_voice(name: str, speakers: Sequence[str]) -> str | None:
-    """The speaker who stands for a voice of another system. None: there is no such voice, or no speaker. A checkpoint
-    without the nearest preset uses a speaker of the same sex, as far as the sexes are known."""
+    """Returns the speaker that stands for a voice of another system, or None if there is no such voice or speaker. A
+    checkpoint without the nearest preset uses a speaker of the same sex, as far as the sexes are known."""
     own = {speaker.lower(): speaker for speaker in speakers}
     preset = _PRESETS.get(name)
     if preset is None and _KOKORO.fullmatch(name):
@@ -98,7 +98,7 @@ _LANGUAGE_TAG = re.compile(r"([a-z]{2,3})(?:[-_][a-z0-9]{2,8})*")  # BCP 47, wit
 
 
 def language_name(given: str) -> str:
-    """The name that a code or a language tag stands for. Anything else is returned in lower case."""
+    """Returns the language that a code or a tag stands for, and anything else in lower case."""
     lower = given.strip().lower()
     tag = _LANGUAGE_TAG.fullmatch(lower)
     return _LANGUAGES.get(tag[1], lower) if tag else _KOKORO_LANGUAGES.get(lower, lower)

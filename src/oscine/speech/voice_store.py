@@ -40,12 +40,12 @@ _NOTES = ("consent", "speaker_description", "source_hash", "mime_type", "name") 
 
 
 def name_key(name: str) -> str:
-    """Equal for names that mean the same voice: case and the spelling of accents do not count."""
+    """Returns a key that is equal for names of the same voice: case and the spelling of accents do not count."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name.strip()).casefold())
 
 
 def checked_name(name: str) -> str:
-    """The name as it is shown. Raises VoiceError."""
+    """Returns the name as it is shown. Raises VoiceError."""
     shown = unicodedata.normalize("NFC", name.strip())
     if not 1 <= len(shown) <= MAX_NAME_CHARS or not shown.isprintable() or _HASHED.fullmatch(name_key(shown)):
         rule = f"use 1 to {MAX_NAME_CHARS} printable characters (not the form of an id, 'voice.' and a hash)"
@@ -54,7 +54,7 @@ def checked_name(name: str) -> str:
 
 
 def voice_id(name: str) -> str:
-    """The id of the voice with this name, which is the stem of its file. An id is returned as it is."""
+    """Returns the id of the voice with this name, which is the stem of its file. An id is returned as it is."""
     key = name_key(name)
     if _PLAIN.fullmatch(key) or _HASHED.fullmatch(key):
         return key
@@ -132,7 +132,7 @@ class VoiceStore:
         self._reserved = frozenset(voice_id(name) for name in names)
 
     def check_name(self, name: str) -> str:
-        """The name as it is stored. Raises VoiceError, or a conflict for a reserved name."""
+        """Returns the name as it is stored. Raises VoiceError, or ConflictError for a reserved name."""
         shown = checked_name(name)
         if voice_id(shown) in self._reserved:
             kinds = "a preset, one of OpenAI's names, an alias of this server or 'default'"
@@ -168,7 +168,7 @@ class VoiceStore:
             try:
                 cached = _CachedFile(version, _read(stem, path, found))
             except ValueError as error:  # includes VoiceError
-                if not path.exists():  # it was deleted between the two looks at it
+                if not path.exists():  # it was deleted meanwhile
                     return None
                 _log.warning("voice %r cannot be used: %s", stem, error)
                 cached = _CachedFile(version, None)
@@ -176,12 +176,12 @@ class VoiceStore:
         return cached
 
     def names(self) -> list[str]:
-        """How requests can call the voices: plain names in lower case, others as they are shown."""
+        """Returns the names that requests can use: plain ones in lower case, others as they are shown."""
         if self._folder is None:
             return sorted(stem if is_plain(stem) else stored.name for stem, stored in self._unsaved.items())
         names = []
         for stem in self._stems():
-            cached = None if is_plain(stem) else self._cached(stem)  # a plain name needs no look into the file
+            cached = None if is_plain(stem) else self._cached(stem)  # the file of another name has it
             names.append(cached.stored.name if cached and cached.stored else stem)
         return sorted(names)
 
@@ -192,7 +192,7 @@ class VoiceStore:
         return sorted(filter(self._is_valid, stems))
 
     def all(self) -> list[StoredVoice]:
-        """All voices but damaged ones, which are logged."""
+        """Returns all voices except damaged ones, which are logged."""
         if self._folder is None:
             return self._stored(sorted(self._unsaved))
         stems = self._stems()
@@ -233,7 +233,8 @@ class VoiceStore:
         # Compared by clip too, because encoders on another device may round differently.
         same_clip = source_hash is not None and source_hash == stored.source_hash
         if stored.voice != voice and not same_clip:
-            message = f"another voice is called {stored.name!r}; delete or overwrite it, or choose another name"
+            advice = "delete or overwrite it, or choose another name"
+            message = f"the name {stored.name!r} is taken by another voice; {advice}"
             raise ConflictError(message, "name")
         return stored
 
@@ -274,14 +275,14 @@ class VoiceStore:
                 temporary.unlink(missing_ok=True)
 
     def export(self, name: str) -> tuple[StoredVoice, bytes]:
-        """A voice and the content of its file. Raises not found, and VoiceError for a damaged one."""
+        """Returns a voice and the content of its file. Raises NotFoundError, or VoiceError for a damaged file."""
         stored = self.get(name)
         if stored is None:
             raise not_uploaded(name)
         return stored, stored.voice.to_bytes(_notes(stored))
 
     def delete(self, name: str) -> str:
-        """The name as it was stored, damaged or not. Raises not found."""
+        """Deletes a voice, damaged or not, and returns its name. Raises NotFoundError."""
         stem = voice_id(name)
         if not self._is_valid(stem):
             raise not_uploaded(name)
@@ -325,11 +326,12 @@ def _read(stem: str, path: Path, found: os.stat_result) -> StoredVoice:
 
 
 def not_uploaded(name: str) -> NotFoundError:
-    return NotFoundError(f"no uploaded voice is called {name[:80]!r}; GET /v1/audio/voices lists all", "name")
+    return NotFoundError(f"uploaded voice {name[:80]!r} does not exist; GET /v1/audio/voices lists all", "name")
 
 
 def remove_interrupted(folder: Path) -> None:
-    """Removes what uploads left that a kill or a power cut interrupted. Younger files may be uploads of others."""
+    """Removes files of uploads that a kill or a power cut interrupted. Younger ones may be uploads of other
+    processes."""
     for path in folder.glob(".*.part"):
         with contextlib.suppress(OSError):
             if path.stat().st_mtime < time.time() - _INTERRUPTED_S:
@@ -337,7 +339,7 @@ def remove_interrupted(folder: Path) -> None:
 
 
 def give_to_owner(file: Path) -> None:
-    """A voice that root adds must be readable for the server, which owns the folder."""
+    """Gives a file that root wrote to the owner of its folder: the server must be able to read it."""
     folder = file.parent.stat()
     if hasattr(os, "geteuid") and os.geteuid() == 0 and folder.st_uid != 0:
         os.chown(file, folder.st_uid, folder.st_gid)

@@ -16,7 +16,7 @@ _MAX_CHOICES = 32  # in an error message
 
 
 def voice_aliases(speakers: Sequence[str]) -> dict[str, str]:
-    """OpenAI's names -> speakers. A speaker with such a name keeps it."""
+    """Returns the speakers of OpenAI's names. A speaker with such a name keeps it."""
     names = {speaker.lower() for speaker in speakers}
     found = {alias: nearest_voice(alias, speakers) for alias in OPENAI_VOICES if alias not in names}
     return {alias: speaker for alias, speaker in found.items() if speaker is not None}
@@ -44,12 +44,12 @@ class VoiceResolver:
         return {**self._openai, **self._own}
 
     def is_preset(self, name: str | None) -> bool:
-        """Whether `resolve` only looks the name up. For others it reads the disk and may compare many names: it must
-        not run on the event loop."""
+        """Whether `resolve` finds the name without the disk. For other names it reads the disk and may compare many: it
+        must not run on the event loop."""
         return (name or DEFAULT_VOICE).lower() in self._looked_up
 
     def resolve(self, name: str | None) -> str | Voice | None:
-        """A preset's name, an uploaded voice, or None for the checkpoint's default. Raises VoiceError."""
+        """Returns a preset's name, an uploaded voice, or None for the checkpoint's default. Raises VoiceError."""
         asked = (name or DEFAULT_VOICE)[:80].lower()  # longer than any valid name
         key = self._own.get(asked, asked)
         if key == DEFAULT_VOICE:

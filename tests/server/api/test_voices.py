@@ -184,7 +184,7 @@ def test_repeating_an_upload_succeeds_and_another_is_a_conflict(api: Api, tmp_pa
     assert restarted.upload(ref_text="hello").json() == first and restarted.cloner.clones == 0
     restarted.close()
     for other in (api.upload(b"other", ref_text="hello"), api.upload(ref_text="hello you"), api.upload()):
-        api.refused(409, "name", "another voice is called 'anna'; delete or overwrite it", other)
+        api.refused(409, "name", "the name 'anna' is taken by another voice; delete or overwrite it", other)
     assert api.upload(ref_text="hello", overwrite="false", consent="somebody else").json() == first
 
 
@@ -266,7 +266,7 @@ def test_an_exported_voice_can_be_imported_by_another_server(api: Api, api_of: C
 def test_an_import_replaces_a_voice_only_where_asked(api: Api) -> None:
     api.upload(b"one")
     file = timbre(7).to_bytes({"name": "anna", "consent": "yes"})
-    api.refused(409, "name", "another voice is called 'anna'", api("POST", "/import", content=file))
+    api.refused(409, "name", "the name 'anna' is taken by another voice", api("POST", "/import", content=file))
     assert api("POST", "/import?overwrite=true", content=file).json()["content_hash"] == timbre(7).content_hash
 
 
@@ -274,7 +274,7 @@ def test_an_imported_voice_cannot_pass_for_a_clip(api: Api) -> None:
     """A file may name the hash of somebody's clip; an upload of that clip still finds that the voices differ."""
     file = timbre(7).to_bytes({"name": "anna", "consent": "yes", "source_hash": clip_hash(wav(b"clip"), None)})
     assert api("POST", "/import", content=file).status_code == 200
-    api.refused(409, "name", "another voice is called 'anna'", api.upload(b"clip"))
+    api.refused(409, "name", "the name 'anna' is taken by another voice", api.upload(b"clip"))
 
 
 def notes_of(**notes: str) -> dict[str, str]:
@@ -317,8 +317,8 @@ def test_a_deleted_name_can_be_used_again(api: Api) -> None:
     api.upload()
     deleted = {"id": "anna", "object": "audio.voice.deleted", "deleted": True, "success": True, "name": "anna"}
     assert api("DELETE", "/Anna").json() == deleted
-    api.refused(404, "name", "no uploaded voice is called 'anna'; GET /v1/audio/voices", api("DELETE", "/anna"))
-    api.refused(404, "name", "no uploaded voice is called 'anna'", api("GET", "/anna/embedding"))
+    api.refused(404, "name", "uploaded voice 'anna' does not exist; GET /v1/audio/voices", api("DELETE", "/anna"))
+    api.refused(404, "name", "uploaded voice 'anna' does not exist", api("GET", "/anna/embedding"))
     assert api("GET").json()["uploaded_voices"] == []
     assert api.upload(b"other").status_code == 200
 

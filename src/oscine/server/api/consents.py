@@ -84,7 +84,7 @@ def consent_routes(service: Service, errors: Mapping[int | str, dict[str, Any]])
 
     @router.post("", summary="Upload a consent recording", openapi_extra=_BODY, responses=described(400, 401, 409, 413))
     async def upload_consent(request: Request) -> VoiceConsent:
-        """Stores the recording; a voice names it by its id, as `consent`. Nobody checks what is said in it."""
+        """Stores the recording. A voice names its id as `consent`. What is said in it is not checked."""
         upload, recording = await _read_upload(request, service.clip_policy.max_bytes)
         await files.run(_check_recording, recording)
         media_type = mime_type(upload.recording)
@@ -108,7 +108,7 @@ def consent_routes(service: Service, errors: Mapping[int | str, dict[str, Any]])
 
     @router.get("/{consent_id}", summary="A consent recording", responses=described(401, 404))
     async def retrieve_consent(consent_id: str) -> VoiceConsent:
-        """What it is; not the recording itself."""
+        """Returns the name and language of the recording, not the recording itself."""
         return VoiceConsent.of(await files.run(store.get, consent_id))
 
     @router.post("/{consent_id}", summary="Rename a consent recording", responses=described(400, 401, 404, 413))
@@ -117,7 +117,7 @@ def consent_routes(service: Service, errors: Mapping[int | str, dict[str, Any]])
 
     @router.delete("/{consent_id}", summary="Delete a consent recording", responses=described(401, 404))
     async def delete_consent(consent_id: str) -> ConsentDeleted:
-        """Voices that name it stay; delete them too if the consent is withdrawn."""
+        """Voices that name it stay. Delete them too if the consent is withdrawn."""
         await files.run(store.delete, consent_id)
         audit("consent deleted", consent=consent_id)
         return ConsentDeleted(id=consent_id)
@@ -139,7 +139,7 @@ async def _read_upload(request: Request, max_bytes: int) -> tuple[ConsentUpload,
 
 
 def _check_recording(recording: bytes) -> None:
-    """Raises VoiceError for a file that is no audio, or too long."""
+    """Raises VoiceError for a file that is not audio, or is too long."""
     try:
         read_clip(recording, REFERENCE_CLIP)
     except VoiceError as error:

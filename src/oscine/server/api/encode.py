@@ -1,4 +1,4 @@
-"""POST /v1/audio/encode: PCM in, an audio file out. The playground saves speech in any format with it."""
+"""POST /v1/audio/encode: turns PCM into an audio file. The playground saves speech in any format with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oscine.server.api.spellings import QueriedFormat, QueriedRate
 from oscine.server.http.streaming_response import ResponseWriter, StreamingSpeechResponse, write_whole
 from oscine.server.service import Service
 
-_SLICE_BYTES = 2**16  # a second of audio, which takes an encoder some milliseconds
+_SLICE_BYTES = 2**16  # 1.4 s of audio at 24 kHz, which take an encoder some milliseconds
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _BodyRate = Annotated[QueriedRate, Query(description="Of the body.")]
 
@@ -49,7 +49,7 @@ def encode_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> 
 
 
 async def _encoded(pcm: bytes, encoder: AsyncEncoder) -> bytes:
-    """The file, in jobs of milliseconds, so that conversions share their thread and end when their clients leave."""
+    """Encodes in jobs of milliseconds, so that conversions share their thread and end when their clients leave."""
     with contextlib.closing(encoder):
         pieces = [await encoder.push(pcm[begin : begin + _SLICE_BYTES]) for begin in range(0, len(pcm), _SLICE_BYTES)]
         return b"".join((*pieces, await encoder.finish()))

@@ -68,7 +68,7 @@ class ModelAdmin:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def _finish(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Runs to the end even if the client does not wait for it."""
+        """Runs the work to its end even if the client disconnects."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -103,7 +103,7 @@ class ModelAdmin:
         return left
 
     async def _run(self, work: Callable[..., _T], *arguments: Any) -> _T:
-        """Runs work on a thread. What is wrong with the checkpoint or the settings is the client's to know."""
+        """Runs work on a thread. Errors about the checkpoint or the settings become errors of the request."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
         except CheckpointError as error:
@@ -118,9 +118,9 @@ class ModelAdmin:
             raise ConflictError(f"the name {name!r} is taken by another model; give another name", "name")
 
     def _check_voices(self, loaded: LoadedModel) -> None:
-        """Uploaded voices must not disappear behind the presets of a new model."""
+        """Refuses a model with a preset that has the name of an uploaded voice, which the preset would hide."""
         if hidden := sorted(set(self._store.names()).intersection(loaded.card.speakers)):
-            message = f"the model has presets that are called like uploaded voices: {', '.join(hidden)}; delete those"
+            message = f"the model has presets with the names of uploaded voices: {', '.join(hidden)}; delete those"
             raise ConflictError(message)
 
 

@@ -56,7 +56,7 @@ class ModelInfo(BaseModel):
 
     @staticmethod
     def of_any(models: list[ServedModel], name: str) -> ModelInfo:
-        """A name that stands for whichever model can do what a request asks for."""
+        """Describes a name that stands for whichever model can do what a request asks for."""
         infos = [ModelInfo.of(model, name) for model in models]
         languages = dict.fromkeys(language for info in infos for language in info.languages)
         return infos[0].model_copy(
@@ -125,7 +125,7 @@ def model_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> A
 
     @router.post("", status_code=201, summary="Add a model", responses=described(400, 401, 403, 409, 503))
     async def add_model(body: ModelToAdd, request: Request) -> ModelInfo:
-        """Answers when the model has spoken its first sound, which may take minutes. Needs an admin key."""
+        """Answers when the model has generated its first audio, which may take minutes. Needs an admin key."""
         service.api_keys.check_admin(request.headers.get("authorization"))
         service.check_not_draining()
         added = await service.model_admin.add(body.checked())
@@ -138,7 +138,7 @@ def model_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> A
         request: Request,
         drain_s: Annotated[float | None, Query(ge=0, le=86400, description="Default: `server.drain_s`.")] = None,
     ) -> ModelRemoved:
-        """New requests for it are refused at once; its running streams may continue for `drain_s` seconds, then they
+        """Refuses new requests for the model at once. Its running streams may continue for `drain_s` seconds, then they
         are cut off. Answers when its memory is free. Needs an admin key."""
         service.api_keys.check_admin(request.headers.get("authorization"))
         cut_off = await service.model_admin.remove(model_id, service.config.drain_s if drain_s is None else drain_s)

@@ -1,4 +1,4 @@
-"""Reads the form of a voice upload: its fields and its clip. Forms come from strangers, so everything has a limit."""
+"""Reads the form of a voice upload: its fields and its clip, each with a limit."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ UPLOAD_BODY = {
 
 
 async def read_upload(request: Request, max_clip_bytes: int) -> tuple[VoiceUpload, bytes | None]:
-    """The fields and the clip, which is None if an embedding is given. Stops reading the body at the limit."""
+    """Returns the fields and the clip, or None if an embedding is given. Stops reading the body at the limit."""
     max_fields = len(VoiceUpload.model_fields)
     async with read_form(request, max_fields, too_large(max_clip_bytes, "audio_sample"), max_clip_bytes) as fields:
         upload = _validated(fields)

@@ -30,14 +30,14 @@ from oscine.voice import Voice
 
 _MAX_VOICE_BYTES = 2**20  # of a voice file: one of a minute has 100 kB
 _MAX_NOTE_CHARS = {"consent": MAX_CONSENT_CHARS, "speaker_description": MAX_TEXT_CHARS, "mime_type": 64}
-_MAX_REFERENCE_FRAMES = 750  # of an imported voice: the longest clip that is cloned here, a minute
+_MAX_REFERENCE_FRAMES = 750  # of an imported voice: a minute, the longest clip that is cloned
 _LISTED_CHARS = 100  # of each text of a voice, in lists
 _MAX_LISTED = 1000  # uploaded voices, in one list
 _VOICE_FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 
 class UploadedVoice(BaseModel):
-    """OpenAI's `audio.voice`, and what is known beyond it."""
+    """OpenAI's `audio.voice`, with further fields."""
 
     id: str = Field(description="The name if it is plain (a-z 0-9 _ -), otherwise a hash of it.")
     object: Literal["audio.voice"] = "audio.voice"
@@ -299,7 +299,7 @@ async def _stored(service: Service, name: str) -> StoredVoice:
 
 
 async def _check_consent(service: Service, consent_id: str) -> None:
-    """Raises NotFoundError: any other text may stand for a consent, but an id of ours must be one."""
+    """Raises NotFoundError for an id of a consent that does not exist; any other text may be a consent."""
     try:
         await service.files.run(service.consent_store.get, consent_id)
     except NotFoundError as error:
@@ -316,7 +316,7 @@ async def _clone(model: ServedModel, clip: bytes, upload: VoiceUpload) -> Cloned
 
 
 def _checked_import(content: bytes, name: str | None, consent: str | None) -> tuple[Voice, dict[str, str]]:
-    """The voice of a file, and its notes with this name and consent. Nothing in the file is trusted."""
+    """Returns the voice of a file, and its notes with this name and consent. Nothing in the file is trusted."""
     voice, notes = Voice.from_bytes(content)
     frames = 0 if voice.reference_codes is None else len(voice.reference_codes)
     if frames > _MAX_REFERENCE_FRAMES or len(voice.transcript or "") > MAX_TEXT_CHARS:

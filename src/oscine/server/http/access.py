@@ -18,7 +18,7 @@ SUBPROTOCOL = "oscine"
 _SCHEMES = ("bearer", "api-key")  # LiveKit's Baseten plug-in sends Api-Key
 _BEARER_SUBPROTOCOL = "bearer."  # a browser's WebSocket cannot send headers
 _LOOPBACK_NAMES = ("localhost", "*.localhost")
-# No site of the Internet has such a name. Services and machines of a local network have.
+# Names that exist only in local networks, for services and machines.
 _LOCAL_NAMES = ("*.local", "*.internal", "*.home.arpa")
 _LABEL = re.compile(r"[a-z0-9_-]+")
 
@@ -36,7 +36,7 @@ class ApiKeys:
     def check_admin(self, authorization: str | None) -> None:
         """Raises NotAllowedError if the server has no admin keys, and UnauthorizedError for any other key."""
         if not self._admin_keys:
-            audit("models are not open to changes")
+            audit("model change refused", reason="no admin keys")
             raise NotAllowedError("models cannot be added or removed here; the operator's --admin-key allows it")
         _checked(authorization, (), self._admin_keys)
 
@@ -94,7 +94,7 @@ class AllowedHosts:
         self._allows = lru_cache(maxsize=64)(self._matches)  # clients use few names
 
     def __contains__(self, host: str | None) -> bool:
-        """`host` is the header. Clients without one are programs, which cannot be rebound."""
+        """`host` is the Host header. Clients that send none are programs, which cannot be rebound."""
         return self._any or not host or self._allows(host)
 
     def _matches(self, host: str) -> bool:

@@ -28,7 +28,7 @@ class Connection(Protocol):
 @dataclass(slots=True)
 class _Progress:
     address: str
-    since_s: float  # the peer has read nothing
+    since_s: float  # since then the peer has read nothing
     unsent_bytes: int = 0
 
 
@@ -47,7 +47,7 @@ class OpenConnections:
         return len(self._open)
 
     def refusal(self, peer: str | None) -> NotReadyError | None:
-        """Why a new connection cannot be taken; None if it can."""
+        """Returns why a new connection is refused, or None."""
         address, total = client_network(peer), len(self._open)
         if total >= self._max_connections:
             reason = f"the server has {total} connections"
@@ -71,15 +71,15 @@ class OpenConnections:
                 del self._per_address[progress.address]
 
     async def watch(self) -> None:
-        """Sweeps until it is cancelled."""
+        """Sweeps every second until it is cancelled."""
         while True:
             await asyncio.sleep(SWEEP_S)
             self.sweep(time.monotonic())
 
     def sweep(self, now_s: float) -> None:
-        """Aborts connections whose peers have read nothing for too long; `close` would wait for them for ever.
+        """Aborts connections whose peers have read nothing for too long; `close` would never end.
 
-        The kernel takes bytes in steps of a megabyte, so a slow reader also seems to stand still for a while.
+        The kernel takes bytes in steps of a megabyte, so a slow reader also seems stalled for a while.
         """
         for connection, progress in list(self._open.items()):
             unsent_bytes = connection.transport.get_write_buffer_size()
@@ -98,7 +98,7 @@ class OpenConnections:
 
 
 def client_network(peer: str | None) -> str:
-    """One client may have a whole IPv6 /64."""
+    """Returns an IPv4 address, or the /64 network of an IPv6 address: one client may have all of it."""
     try:
         address = ipaddress.ip_address((peer or "").partition("%")[0])
     except ValueError:

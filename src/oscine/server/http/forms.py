@@ -1,4 +1,4 @@
-"""Reads forms with a file, from strangers: everything has a limit."""
+"""Reads uploads: forms with at most one file, and files alone. Everything has a limit."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class _LimitExceeded(MultiPartException):
 async def read_form(
     request: Request, max_fields: int, too_large: TooLargeError, max_file_bytes: int
 ) -> AsyncGenerator[dict[str, UploadFile | str], None]:
-    """The fields of a form with at most one file, which is open inside the block. Stops reading the body at the limit.
-    Empty fields are left out: web forms send them too. Raises RequestError, or `too_large`."""
+    """Yields the fields of a form. Its file, at most one, is open inside the block. Stops reading the body at the
+    limit. Empty fields are left out: web forms send them too. Raises RequestError, or `too_large`."""
     try:
         form = await _form(request, max_fields, max_file_bytes)
     except _LimitExceeded:
@@ -59,7 +59,7 @@ def mime_type(file: UploadFile) -> str | None:
 
 
 async def limited_body(request: Request, max_bytes: int) -> bytes:
-    """Stops reading at the limit. Raises TooLargeError, or RequestError if the client disconnects."""
+    """Reads a body up to the limit. Raises TooLargeError, or RequestError if the client disconnects."""
     try:
         return b"".join([piece async for piece in _limited(request, max_bytes)])
     except _LimitExceeded:

@@ -26,7 +26,7 @@ _TOO_LARGE = HeadTooLargeError(
 
 
 def raw_error(error: OscineError) -> bytes:
-    """The response to something that never becomes a request of the application."""
+    """Encodes the response to input that never becomes a request of the application."""
     response = error_response(error)
     headers = [*response.raw_headers, (b"connection", b"close")]
     head = b"".join(b"%b: %b\r\n" % header for header in headers)
@@ -35,7 +35,7 @@ def raw_error(error: OscineError) -> bytes:
 
 class HeadJoiningTransport:
     """Sends the head of a streamed response together with the first bytes of its body, if they follow at once: one
-    call of the system instead of two before the first audio, and one packet. Everything else passes through."""
+    system call and one packet instead of two before the first audio. Everything else passes through."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop = transport, loop
@@ -185,7 +185,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     @property
     def _is_idle(self) -> bool:
-        """Between two requests."""
+        """Whether the connection is between two requests."""
         partial = self._in_head or self._in_request or self._pending_bytes or self.pipeline
         return self.cycle is not None and self.cycle.response_complete and not partial
 

@@ -23,7 +23,7 @@ from oscine.server.http.resources import BytesInFlight
 
 BODY_S = 30.0  # for the first bytes; each further one adds its share
 _MIN_BYTES_PER_S = 16 * 2**10
-# Limits of some 20 ms of parsing each. Another thread could not do it: parsers hold the interpreter lock.
+# Each limit stands for some 20 ms of parsing. A thread would not help: parsers hold the interpreter lock.
 _MAX_BYTES = 4 * 2**20  # beside the clips, which are taken out before
 MAX_DIGITS = 1_400_000  # 20 for each value, the most that a number needs
 MAX_VALUES = 70_000  # embeddings of 2048 numbers in a batch of 32
@@ -69,7 +69,7 @@ class RequestBody:
         return received
 
     def close(self) -> None:
-        """The request has ended."""
+        """Uncounts the body, at the end of the request."""
         self._in_flight.remove(self._counted)
         self._counted = 0
 
@@ -158,11 +158,11 @@ async def read_json(body: bytes, max_string_bytes: int) -> Any:
 
 
 def parse_json(body: bytes, what: str = "body") -> Any:
-    """Raises RequestError."""
+    """Parses JSON within the limits. Raises RequestError."""
     if len(body) > _MAX_BYTES:
         message = f"the {what} has more than {_MAX_BYTES >> 20} MiB beside its clips; split the request"
         raise TooLargeError(message)
-    # In strings they count too: they are few there.
+    # Those in strings are counted too; they are few.
     values = sum(map(body.count, (b",", b"[", b"{"))) + body.count(b'"') // 2
     if values > MAX_VALUES:
         message = f"the {what} has {values} commas, brackets and strings, the limit is {MAX_VALUES}; split the request"
@@ -184,13 +184,14 @@ def parse_json(body: bytes, what: str = "body") -> Any:
 
 
 class TakenStrings:
-    """The long plain strings of a body, which are clips. Placeholders stand for them while the rest is parsed."""
+    """Takes the long plain strings, which are clips, out of a body. Placeholders stand for them while the rest is
+    parsed."""
 
     def __init__(self) -> None:
         self._strings: dict[str, str] = {}  # by placeholder
 
     async def take(self, body: bytes, max_string_bytes: int) -> bytes:
-        """The rest of the body. Raises TooLargeError for a string that is too long for a clip."""
+        """Returns the rest of the body. Raises TooLargeError for a string that is too long for a clip."""
         token, pieces, copied = secrets.token_hex(16), [], 0
         for begin, end in _long_strings(body):
             if end - begin > max_string_bytes:
@@ -238,7 +239,7 @@ def _long_strings(body: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _string_end(body: bytes, begin: int) -> int:
-    """The next quote that is not escaped. -1: there is none, or it is hard to tell."""
+    """Returns the next quote that is not escaped, or -1 if there is none, or if finding it takes long."""
     end = begin - 1
     for _ in range(_MAX_STRINGS):
         end = body.find(b'"', end + 1)
@@ -254,7 +255,8 @@ def _string_end(body: bytes, begin: int) -> int:
 
 
 async def _plain_string(body: bytes, begin: int, end: int) -> str | None:
-    """None if it has letters beyond ASCII, or escapes other than `\\/`, which some clients write in base64."""
+    """Decodes a string. Returns None if it has letters beyond ASCII, or escapes other than `\\/`, which some clients
+    write in base64."""
     pieces = []
     while begin < end:
         cut = min(begin + SLICE_BYTES, end)

@@ -1,4 +1,4 @@
-"""The socket of the server, and the limit of open files. Light to import: `oscine serve` needs both first."""
+"""The server's socket, its limit of open files and its TLS files. Quick to import: `oscine serve` checks them first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OTHER_FILES = 512  # open files and sockets that are not connections of clients
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Called before anything is loaded, so that a taken port is reported at once. Raises ConfigError."""
+    """Opens the server's socket, before anything is loaded: a taken port is reported at once. Raises ConfigError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     try:
@@ -55,9 +55,6 @@ def raise_file_limit(max_connections: int) -> None:
                 "lower server.max_connections",
                 *(possible, max_connections, needed),
             )
-
-
-# --- Certificate and key of HTTPS: checked before anything is loaded.
 
 
 def check_tls_files(certificate: str | None, key: str | None) -> None:

@@ -1,4 +1,5 @@
-"""Log formats with the request's id, for people (console) or programs (JSON). Log lines never contain spoken text."""
+"""Log formats with the request's id, for people (console) or programs (JSON), and the audit log. Log lines never
+contain spoken text."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _WORD = re.compile(r'[^\s="]+')
 
 
 def log_fields(**values: Any) -> dict[str, Any]:
-    """Named values beside the message, for `extra=`. None values are left out."""
+    """Returns `extra=` for named values next to the message. None values are left out."""
     return {_FIELDS: {name: value for name, value in values.items() if value is not None}}
 
 
@@ -63,7 +64,7 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-# Errors of uvicorn that are none.
+# uvicorn log messages that are not errors.
 _EXPECTED = (
     "ASGI callable returned without completing response.",  # on purpose, after a failure that its handler has logged
     "Invalid UTF-8 sequence received from client.",  # the client is told; it cannot fill the log with tracebacks
@@ -86,7 +87,7 @@ def log_to_stderr(form: Literal["console", "json"], level: str = "info") -> None
         logger.handlers[:] = [handler]
         logger.setLevel(min_level.upper())
         logger.propagate = False
-    logging.getLogger("oscine.audit").setLevel(logging.INFO)  # whatever the level of the others
+    logging.getLogger("oscine.audit").setLevel(logging.INFO)  # at any level of the others
 
 
 # --- The audit log: refused keys, changes of voices and models, the settings. Lines of the logger `oscine.audit`,

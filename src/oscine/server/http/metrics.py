@@ -24,6 +24,7 @@ _ALIGNER_S = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60)
 AlignerOutcome = Literal["done", "failed", "busy", "cancelled"]
 _MODES = {"/v1/audio/speech": "http", "/v1/audio/speech/batch": "batch"}  # of requests that no handler has counted
 AUDIBLE_DBFS = -50.0
+INTERVAL_S = 0.02  # between two measurements of the lag; a shorter hold of the loop may be missed
 
 
 class Metrics:
@@ -185,14 +186,9 @@ def _tick_buckets(status: EngineStatus) -> list[tuple[str, float]]:
     return buckets
 
 
-# --- How late the event loop runs what is due: every stream waits at least that long for its next bytes.
-
-
-INTERVAL_S = 0.02  # a shorter hold of the loop may be missed
-
-
 async def watch_loop_lag(observe: Callable[[float], object]) -> None:
-    """Measures until it is cancelled."""
+    """Measures how late the event loop runs what is due, until it is cancelled: each stream waits at least that
+    long."""
     while True:
         due_s = time.monotonic() + INTERVAL_S
         await asyncio.sleep(INTERVAL_S)

@@ -44,12 +44,12 @@ _OWN_NAMES = {b"x-request-id", *(name for name, _ in _SECURITY_HEADERS)}
 
 
 def needs_api_key(path: str) -> bool:
-    """Everything but the playground, the documentation and the health checks."""
+    """Whether a request needs a key: all but the playground, the documentation and the health checks."""
     return path.startswith("/v1") or path == "/metrics"
 
 
 def _for_open_webui(scope: Scope) -> Scope:
-    """Open WebUI needs objects in `voices` and cannot ask for them; everything else is as below /v1."""
+    """Asks for objects in `voices`, which Open WebUI needs and cannot ask for; all other paths are as below /v1."""
     path = scope["path"].removeprefix(_OPEN_WEBUI)
     return {**scope, "path": path, **({"query_string": b"format=objects"} if path == "/v1/audio/voices" else {})}
 

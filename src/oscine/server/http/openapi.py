@@ -33,7 +33,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         (503, "Not ready; see Retry-After."),
     )
 }
-_OF_ALL = (403, 405, 431, 500, 503)  # that every endpoint can answer
+_OF_ALL = (403, 405, 431, 500, 503)  # what every endpoint can answer
 _OF_BODIES = (408, 413)
 
 
@@ -73,7 +73,7 @@ def _complete(schema: dict[str, Any], has_keys: bool) -> None:
 
 
 def _ordered(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
-    """Required fields first, and last those that are accepted and ignored."""
+    """Puts required fields first, and those that are accepted and ignored last."""
     rank = {name: 0 if name in required else 2 if about.get("deprecated") else 1 for name, about in properties.items()}
     return dict(sorted(properties.items(), key=lambda item: rank[item[0]]))
 
@@ -95,7 +95,7 @@ class _Document:
     def __init__(self, content: dict[str, Any]) -> None:
         self._plain = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
         self._gzip = gzip.compress(self._plain, mtime=0)
-        # Weak: the compressed bytes are others.
+        # A weak tag, because the compressed bytes differ.
         self._tag = f'W/"{hashlib.sha256(self._plain).hexdigest()[:32]}"'
 
     def response(self, request: Request) -> Response:

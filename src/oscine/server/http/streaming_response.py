@@ -18,7 +18,8 @@ _BASE64_SLICE_BYTES = 3 * 2**18  # a multiple of 3, as base64 needs
 
 
 class ResponseWriter:
-    """One timer for all writes looks for one that stalls; not one for each, started and cancelled with every chunk."""
+    """Writes a response in slices, and ends it when the client stops reading. One timer serves all writes: one for each
+    would be started and cancelled with every chunk."""
 
     def __init__(self, send: Send, stalled_s: float) -> None:
         self._send, self._stalled_s = send, stalled_s
@@ -126,9 +127,6 @@ async def _cancel_at_disconnect(receive: Receive, task: asyncio.Task[object]) ->
     task.cancel()
 
 
-# --- JSON objects that hold audio.
-
-
 async def write_with_audio(writer: ResponseWriter, fields: str, name: str, audio: bytes) -> None:
     """Writes a JSON object with one more field."""
     await writer.write(f'{fields[:-1]},"{name}":"'.encode())
@@ -137,6 +135,6 @@ async def write_with_audio(writer: ResponseWriter, fields: str, name: str, audio
 
 
 async def write_base64(writer: ResponseWriter, audio: bytes) -> None:
-    """Writes in pieces: hours of audio at once would hold the event loop."""
+    """Writes base64 in slices: hours of audio at once would hold the event loop."""
     for begin in range(0, len(audio), _BASE64_SLICE_BYTES):
         await writer.write(base64.b64encode(audio[begin : begin + _BASE64_SLICE_BYTES]))

@@ -63,8 +63,8 @@ class WebServer(uvicorn.Server):
         self.stopping = False
 
     def run_until_stopped(self, listener: socket.socket) -> None:
-        """Raises `failure`, if one was set."""
-        sys.set_int_max_str_digits(sys.int_info.str_digits_check_threshold)  # a body may hold thousands of numbers
+        """Serves until it is stopped. Raises `failure`, if one was set."""
+        sys.set_int_max_str_digits(sys.int_info.str_digits_check_threshold)  # a body may have thousands of numbers
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(self.serve(sockets=[listener]))
         if self.failure is not None:
@@ -116,12 +116,13 @@ class WebServer(uvicorn.Server):
         while self._service.streams and time.monotonic() < deadline_s:
             await asyncio.sleep(_POLL_S)
         if self._service.streams:
-            _log.warning("running streams are cut off", extra=log_fields(streams=self._service.streams))
+            _log.warning("cutting off running streams", extra=log_fields(streams=self._service.streams))
         self.should_exit = True
 
 
 def _is_not_a_cancelled_stream(record: logging.LogRecord) -> bool:
-    """Uvicorn reports a stream that is cut off at shutdown as a bug of the application; our log has it already."""
+    """Drops uvicorn's report of a stream that is cut off at shutdown as a bug of the application; our log has it
+    already."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
@@ -153,7 +154,7 @@ class StatusServer:
 
 class _StatusUvicorn(uvicorn.Server):
     def capture_signals(self) -> contextlib.nullcontext[None]:  # type: ignore[override]
-        """Signals belong to the host of this process."""
+        """Leaves signals to the host of this process."""
         return contextlib.nullcontext()
 
 

@@ -1,5 +1,5 @@
-"""uvicorn's WebSocket protocol with an answer to handshakes that cannot be read, and limits on what a client that does
-not read, or never ends a message, can make the server hold, and on what is parsed at once."""
+"""uvicorn's WebSocket protocol with an answer to unreadable handshakes, with limits on the memory of clients that do
+not read or never end a message, and a limit on what is parsed at once."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _UNREADABLE = HeadTooLargeError("a WebSocket handshake may have 128 headers of 8
 
 
 class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
-    _fragments_bytes = 0  # complete fragments of a message that is not
-    _partial_bytes = 0  # of a frame that is not complete
+    _fragments_bytes = 0  # complete fragments of an incomplete message
+    _partial_bytes = 0  # of an incomplete frame
     _progressed = False  # the last bytes completed something
     _counted_bytes = 0  # in flight
 
@@ -59,7 +59,8 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
             self._parse_slice()
 
     def _parse_slice(self) -> None:
-        """One read may hold tens of thousands of tiny frames: parsed at once, they would hold the event loop."""
+        """Parses the next slice. One read may have tens of thousands of tiny frames, which would hold the event
+        loop."""
         if self.transport.is_closing():
             self._unparsed.clear()
             return
