@@ -1,11 +1,13 @@
 """Clips from URLs: never from a private network, whatever a name, a redirect or a host tries."""
 
 import asyncio
+import base64
 import contextlib
 import shutil
 import socket
 import ssl
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from ipaddress import ip_address
 from pathlib import Path
@@ -327,3 +329,44 @@ def test_tls_is_checked_against_the_name_not_the_address(tmp_path: Path, monkeyp
     assert get(lambda _: whole(), "https://localhost:{port}/", is_allowed=is_loopback, tls=server) == CLIP
     with pytest.raises(VoiceError, match="certificate verify failed"):
         get(lambda _: whole(), "https://127.0.0.1:{port}/", is_allowed=is_loopback, tls=server)
+
+
+def test_few_clips_are_fetched_at_once_and_the_others_wait() -> None:
+    running, most = 0, 0
+
+    async def answer(head: bytes) -> bytes:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+        return whole()
+
+    async def run() -> list[bytes]:
+        policy = ClipPolicy(urls=True, max_bytes=1000, timeout_s=600, fetches=asyncio.Semaphore(2))
+        async with host(answer) as port:
+            url = f"http://127.0.0.1:{port}/clip.wav"
+            return await asyncio.gather(*(fetch_clip(url, policy, lambda _: True) for _ in range(6)))
+
+    assert asyncio.run(run()) == [CLIP] * 6 and most <= 2
+
+
+def test_slow_name_servers_delay_no_other_clips(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+
+    def slow(*_: object, **__: object) -> list[Any]:
+        answered.wait(600)
+        raise OSError(None, "no such host")
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+
+    async def run() -> bytes:
+        policy = ClipPolicy(urls=True, timeout_s=600)
+        slow_ones = [asyncio.ensure_future(fetch_clip("http://slow.example/", policy)) for _ in range(32)]
+        await asyncio.sleep(0)
+        clip = await fetch_clip(base64.b64encode(CLIP).decode(), policy)
+        answered.set()
+        await asyncio.gather(*slow_ones, return_exceptions=True)
+        return clip
+
+    assert asyncio.run(run()) == CLIP

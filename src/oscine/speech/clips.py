@@ -15,10 +15,11 @@ import socket
 import ssl
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote, unquote_to_bytes, urljoin, urlsplit
 
 import httpcore
@@ -26,6 +27,12 @@ import httpcore
 from oscine.errors import NotAllowedError, RequestError, TooLargeError, VoiceError
 
 IPAddress = IPv4Address | IPv6Address
+_T = TypeVar("_T")
+
+MAX_FETCHES = 32  # at once
+# Threads of their own: clips and slow name servers must not delay other work.
+_DECODING = ThreadPoolExecutor(2, "oscine-clip")
+_LOOKUPS = ThreadPoolExecutor(8, "oscine-lookup")
 
 _MAX_URL_CHARS = 8192
 _MAX_HOST_CHARS = 253
@@ -60,7 +67,10 @@ class ClipPolicy:
     hosts: tuple[str, ...] = ()  # patterns; clips are fetched from there even without `urls`, and from any address
     files_below: Path | None = None
     max_bytes: int = 10 * 2**20
-    timeout_s: float = 10.0  # for name resolution, connection, redirects and download together
+    timeout_s: float = 10.0  # for the wait, name resolution, connection, redirects and download together
+    fetches: asyncio.Semaphore = field(  # others wait: each holds a clip in memory
+        default_factory=lambda: asyncio.Semaphore(MAX_FETCHES), repr=False, compare=False
+    )
 
     @property
     def max_chars(self) -> int:
@@ -99,17 +109,22 @@ async def fetch_clip(
         raise _invalid(f"ref_audio is a URL of {len(source)} characters, the limit is {_MAX_URL_CHARS}; send the clip")
     match scheme:
         case None if policy.files_below is not None and _is_path(source):
-            return await asyncio.to_thread(_read_below, source.strip(), source.strip(), policy)
+            return await on_clip_thread(_read_below, source.strip(), source.strip(), policy)
         case None:
-            return await asyncio.to_thread(decode_base64, source, policy.max_bytes)
+            return await on_clip_thread(decode_base64, source, policy.max_bytes)
         case "data":
-            return await asyncio.to_thread(decode_data_url, source, policy.max_bytes)
+            return await on_clip_thread(decode_data_url, source, policy.max_bytes)
         case "http" | "https":
             return await _from_url(source.strip(), policy, is_allowed_address)
         case "file":
-            return await asyncio.to_thread(_from_file, source.strip(), policy)
+            return await on_clip_thread(_from_file, source.strip(), policy)
         case _:
             raise _invalid(f"ref_audio cannot be a {scheme[:40]}: URL; {SOURCES}")
+
+
+async def on_clip_thread(call: Callable[..., _T], *arguments: object) -> _T:
+    """Runs work on the bytes of a clip, which takes milliseconds, on one of two threads."""
+    return await asyncio.get_running_loop().run_in_executor(_DECODING, call, *arguments)
 
 
 def matches_host(name: str, patterns: Iterable[str]) -> bool:
@@ -195,7 +210,7 @@ async def _from_url(url: str, policy: ClipPolicy, is_allowed_address: Callable[[
     shown = url[:200]
     network = _CheckedNetwork(policy, is_allowed_address)
     try:
-        async with asyncio.timeout(policy.timeout_s):
+        async with asyncio.timeout(policy.timeout_s), policy.fetches:
             for _ in range(_MAX_REDIRECTS + 1):
                 answer = await _get(_parsed(url), network, policy.max_bytes)
                 if isinstance(answer, bytes):
@@ -247,7 +262,8 @@ class _CheckedNetwork(httpcore.AnyIOBackend):
         if not is_named and not self._policy.urls:
             raise _not_allowed(f"clips are not fetched from {host!r}; send the clip itself, or add it to ref_hosts")
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            look_up = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+            found = await asyncio.get_running_loop().run_in_executor(_LOOKUPS, look_up)
         except OSError as error:
             raise _invalid(f"the host {host!r} is unknown ({error.strerror}); check the URL") from None
         addresses = dict.fromkeys(str(entry[4][0]) for entry in found)

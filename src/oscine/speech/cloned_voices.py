@@ -17,6 +17,7 @@ from oscine.audio.clips import Clip, check_reference, read_clip
 from oscine.audio.decoding.wire import REFERENCE_CLIP
 from oscine.audio.pcm import Samples
 from oscine.errors import NotReadyError, OverloadedError, VoiceError
+from oscine.speech.clips import on_clip_thread
 from oscine.types import SpeechEngine
 from oscine.voice import Voice
 
@@ -63,7 +64,7 @@ class ClonedVoices:
         if transcript == AUTO and self._transcribe is None:
             message = "ref_text 'auto' needs a server with an aligner (--aligner); send the words of the clip instead"
             raise VoiceError(message, "ref_text")
-        key = await asyncio.to_thread(clip_hash, clip, transcript)
+        key = await on_clip_thread(clip_hash, clip, transcript)
         if (voice := self._voices.get(key)) is not None:
             return voice
         if key not in self._pending:
