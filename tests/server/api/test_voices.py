@@ -5,7 +5,6 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -16,50 +15,23 @@ from fastapi import FastAPI
 from oscine.config import ServerConfig
 from oscine.server.api.schemas import invalid_field
 from oscine.server.api.voices import voice_routes
-from oscine.server.http.connections import OpenConnections
 from oscine.server.http.errors import handle_errors
-from oscine.server.http.metrics import Metrics
-from oscine.server.http.resources import WorkPool
-from oscine.speech.clips import ClipPolicy
+from oscine.server.service import Service
 from oscine.speech.cloned_voices import clip_hash
-from oscine.speech.consent_store import ConsentStore
-from oscine.speech.models import LoadedModel, ModelRegistry
-from oscine.speech.voice_store import VoiceStore
-from oscine.speech.voices import reserved_names
+from oscine.speech.models import LoadedModel
 from oscine.types import ModelCard
 from oscine.voice import Voice
 from tests.corpora.clips import tone, with_soundfile
+from tests.server.scripted_engine import BASE_CARD, ScriptedEngine
 
-WIDTH = 8
-BASE = ModelCard(
-    name="Qwen3-TTS-12Hz-0.6B-Base",
-    kind="base",
-    speakers=(),
-    languages=("english",),
-    dialects=(),
-    takes_instructions=False,
-    sample_rate_hz=24_000,
-    samples_per_frame=1920,
-    speaker_width=WIDTH,
-)
+WIDTH = BASE_CARD.speaker_width
+BASE = dataclasses.replace(BASE_CARD, name="Qwen3-TTS-12Hz-0.6B-Base")
 PRESETS = dataclasses.replace(BASE, name="custom", kind="custom_voice", speakers=("ryan", "vivian", "echo"))
 DESIGN = dataclasses.replace(BASE, name="design", kind="voice_design")
 
 
 def timbre(number: float = 0.0) -> Voice:
     return Voice(np.full(WIDTH, number, np.float32))
-
-
-class Cloner:
-    """An engine whose voices depend on the clip."""
-
-    def __init__(self) -> None:
-        self.clones = 0
-
-    def clone(self, clip: tuple[np.ndarray, int], transcript: str | None = None) -> Voice:
-        self.clones += 1
-        speaker = np.full(WIDTH, np.abs(clip[0]).sum(), np.float32)
-        return Voice(speaker) if transcript is None else Voice(speaker, np.ones((2, 16), np.int64), transcript)
 
 
 def wav(word: bytes) -> bytes:
@@ -71,28 +43,18 @@ class Api:
     """An app with only these routes, called in this thread."""
 
     def __init__(self, card: ModelCard, folder: Path | None, max_bytes: int = 100_000) -> None:
-        self.cloner: Any = Cloner()
-        self.store = VoiceStore(folder, reserved_names(card.speakers))
-        self._models = ModelRegistry([LoadedModel.of(self.cloner, card)], self.store, Metrics(tuple).of_model)
-        service: Any = SimpleNamespace(
-            models=self._models,
-            voice_store=self.store,
-            consent_store=ConsentStore(folder, 10, max_bytes),
-            clip_policy=ClipPolicy(max_bytes=max_bytes),
-            check_ready=lambda model: None,
-            files=WorkPool("file", 1, 8),
-            connections=OpenConnections(ServerConfig()),
-            config=ServerConfig(),
-        )
-        self.service = service
+        self.engine = ScriptedEngine()
+        config = ServerConfig(voices_dir=str(folder) if folder else None, max_clip_bytes=max_bytes)
+        self.service = Service([LoadedModel.of(self.engine, card)], config)
+        self.store = self.service.voice_store
         errors = {status: {"description": ""} for status in (400, 401, 404, 409, 413, 429, 503)}
         self.app = FastAPI()
         handle_errors(self.app, invalid_field, lambda path, status: None)
-        self.app.include_router(voice_routes(service, errors))
+        self.app.include_router(voice_routes(self.service, errors))
 
     def close(self) -> None:
-        self._models.close()
-        self.service.files.close()
+        self.service.close()
+        self.engine.stop()
 
     def __call__(self, method: str, path: str = "", **options: Any) -> httpx.Response:
         async def run() -> httpx.Response:
@@ -172,16 +134,16 @@ def test_a_downloaded_embedding_gives_the_same_voice_when_uploaded(api: Api) -> 
     copied = api.upload(None, name="copy", speaker_embedding=json.dumps(embedding["embedding"]))
     assert copied.status_code == 200, copied.text
     assert len({voice["content_hash"] for voice in api("GET").json()["uploaded_voices"]}) == 1
-    assert api.cloner.clones == 1
+    assert api.engine.clones == 1
 
 
 def test_repeating_an_upload_succeeds_and_another_is_a_conflict(api: Api, tmp_path: Path) -> None:
     first = api.upload(ref_text="hello").json()
     first["warnings"] = []  # those of a clip are given once
     assert api.upload(ref_text="hello", consent="somebody else").json() == first
-    assert api.cloner.clones == 1
+    assert api.engine.clones == 1
     restarted = Api(BASE, tmp_path / "voices")
-    assert restarted.upload(ref_text="hello").json() == first and restarted.cloner.clones == 0
+    assert restarted.upload(ref_text="hello").json() == first and restarted.engine.clones == 0
     restarted.close()
     for other in (api.upload(b"other", ref_text="hello"), api.upload(ref_text="hello you"), api.upload()):
         api.refused(409, "name", "the name 'anna' is taken by another voice; delete or overwrite it", other)
@@ -437,7 +399,7 @@ def test_uploads_need_a_checkpoint_that_clones(api_of: Callable[..., Api], card:
     api.refused(400, "speaker_embedding", "use a Base checkpoint", embedded)
     imported = api("POST", "/import", content=timbre().to_bytes({"name": "anna", "consent": "yes"}))
     api.refused(400, "voice", "use a Base checkpoint", imported)
-    assert api.cloner.clones == 0
+    assert api.engine.clones == 0
 
 
 def test_voices_are_listed_in_pages(api: Api) -> None:
