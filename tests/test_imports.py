@@ -54,7 +54,6 @@ ALLOWED: dict[str, set[str]] = {
             "process",
             "request",
             "speech",
-            "text",
             "types",
             "voice",
         ),

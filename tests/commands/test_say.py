@@ -18,7 +18,8 @@ from oscine.audio.clips import pcm16
 from oscine.commands import main as cli
 from oscine.errors import VoiceError
 from oscine.speech.events import Audio, Ended
-from oscine.speech.run import Script, Speaker
+from oscine.speech.run import Speaker
+from oscine.speech.script import Script
 from oscine.text.segmenter import segment_text
 from oscine.text.spoken_text import SpokenText
 from oscine.types import AudioChunk, Command, Deliver, EngineStatus, ModelCard, Usage

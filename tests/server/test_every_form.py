@@ -78,7 +78,7 @@ def service(engine: ScriptedEngine) -> Iterator[Service]:
 
 async def planned(service: Service) -> SpeechPlan:
     body = SpeechBody(input=TEXT, seed=3, response_format="pcm")
-    return await service.planner.plan(service.models.first, body, TEXT)
+    return await service.plan(service.models.first, body, TEXT)
 
 
 class Writer:

@@ -9,7 +9,8 @@ from oscine.errors import EngineError, RequestError
 from oscine.request import SpeechRequest
 from oscine.speech.clock import PlaybackClock
 from oscine.speech.events import Audio, Ended, Paused, SegmentEnded, SpeechEvent, Started
-from oscine.speech.run import Script, SegmentJoiner, Speaker, SpeechRun
+from oscine.speech.run import SegmentJoiner, Speaker, SpeechRun
+from oscine.speech.script import Script
 from oscine.text.spoken_text import Pause, Replacement, SpokenText
 from oscine.types import Usage
 from tests.server.scripted_engine import FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
@@ -184,8 +185,8 @@ def test_the_playback_clock_counts_sent_audio_until_the_player_drops_it() -> Non
     assert clock.unplayed_s == 0
 
 
-class Heard:
-    """An observer that keeps what it was told."""
+class Heard(SpeechRun):
+    """Keeps what it was told."""
 
     def __init__(self) -> None:
         self.samples = 0
@@ -202,22 +203,22 @@ def run(engine: ScriptedEngine, fails_at: type[SpeechEvent] | None = None, cance
     heard = Heard()
 
     async def speak() -> None:
-        with SpeechRun(heard) as run:
+        with heard:
 
             async def render(event: SpeechEvent) -> None:
                 if fails_at and isinstance(event, fails_at):
                     if cancels:
-                        run.end(Ended("cancelled"))
+                        heard.finish(Ended("cancelled"))
                     raise ConnectionResetError
 
-            await run.render(speaking(engine, ["One. ", "Two."]), render)
+            await heard.render(speaking(engine, ["One. ", "Two."]), render)
 
     with contextlib.suppress(ConnectionResetError):
         asyncio.run(speak())
     return heard
 
 
-def test_the_observer_hears_of_all_audio_and_of_the_end_once(engine: ScriptedEngine) -> None:
+def test_a_run_hears_of_all_audio_and_of_the_end_once(engine: ScriptedEngine) -> None:
     heard = run(engine)
     assert heard.samples == 9 * FRAME_SAMPLES
     assert heard.ends == [(Ended("stop", Usage(9, 9)), None)]
@@ -240,8 +241,8 @@ def test_a_speech_of_nothing_has_no_end(engine: ScriptedEngine) -> None:
     heard = Heard()
 
     async def speak() -> None:
-        with SpeechRun(heard) as run:
-            await run.render(speaking(engine, []), lambda event: asyncio.sleep(0))
+        with heard:
+            await heard.render(speaking(engine, []), lambda event: asyncio.sleep(0))
 
     asyncio.run(speak())
     assert heard.ends == []

@@ -27,7 +27,8 @@ from oscine.speech.consent_store import ConsentStore
 from oscine.speech.events import SpeechEvent
 from oscine.speech.models import LoadedModel, ModelRegistry, ServedModel
 from oscine.speech.plan import SpeechPlan, SpeechPlanner
-from oscine.speech.run import Script, Speaker
+from oscine.speech.run import Speaker
+from oscine.speech.script import Script
 from oscine.speech.voice_store import VoiceStore
 from oscine.speech.voices import reserved_names
 from oscine.speech.words import AsyncAligner, WordTimer
@@ -85,17 +86,22 @@ class Service:
         return self.api_keys.streams
 
     def speak(self, plan: SpeechPlan, *, whole: bool = False, words: bool = False) -> AsyncGenerator[SpeechEvent, None]:
-        """`whole`: as a file that is sent when it is complete. `words`: with the times of words."""
-        speaker = Speaker(
+        """Speaks the script of a plan; arguments as in `speaker`."""
+        speaker = self.speaker(plan, whole=whole, words=words)
+        speaker.joins = len(plan.script) > 1
+        return speaker.speak(Script(plan.script))
+
+    def speaker(self, plan: SpeechPlan, *, whole: bool, words: bool) -> Speaker:
+        """`whole`: files are sent when they are complete. `words`: with the times of words."""
+        return Speaker(
             plan.model.engine,
             plan.request,
             plan.rate_hz,
-            speed=plan.speed,
-            joins=len(plan.script) > 1,
+            plan.speed,
+            split=plan.split is not None,
             open_encoder=partial(self.file_encoder if whole else self.encoder, plan),
             open_timer=partial(self.word_timer, plan) if words else None,
         )
-        return speaker.speak(Script(plan.script))
 
     def encoder(self, plan: SpeechPlan) -> AsyncEncoder:
         pool = self.encode_pool if plan.is_converted else None

@@ -12,11 +12,12 @@ from oscine.audio.pcm import first_audible
 from oscine.server.http.errors import ApiError, api_error
 from oscine.server.http.metrics import AUDIBLE_DBFS, Metrics, ModelMetrics
 from oscine.speech.events import Audio, Ended
+from oscine.speech.run import SpeechRun
 from oscine.types import FinishReason
 
 
-class SpeechRecord:
-    """Observes a speech. A subclass logs its end."""
+class SpeechRecord(SpeechRun):
+    """Counts a speech. A subclass logs its end."""
 
     def __init__(self, metrics: Metrics, mode: str, *, whole: bool = False) -> None:
         """`mode`: http, sse, batch or websocket. A `whole` file counts when it was sent, and has no time to first

@@ -70,11 +70,15 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The file is complete."""
+    """The file is complete, or was cut off."""
 
     finish_reason: FinishReason
     usage: Usage = NO_USAGE  # of all segments
     echo_s: float = 0.0  # echoes of the reference that were trimmed, before a change of speed
+
+    @property
+    def cut_off(self) -> bool:
+        return self.finish_reason in ("cancelled", "error")
 
 
 SpeechEvent = Started | Audio | Paused | SegmentEnded | Words | Ended

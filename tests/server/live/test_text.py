@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from oscine.server.live.text import LiveSegment, LiveText
+from oscine.speech.script import Segment, StreamingText
 from oscine.text.options import TextOptions
 from oscine.text.preparation import StreamingPreparation
 from oscine.text.segmenter import SegmenterConfig
@@ -90,10 +90,10 @@ def test_markup_false_speaks_tags_in_pieces(client: Client) -> None:
 def test_words_that_were_held_back_are_spoken_when_the_slot_is_given_back() -> None:
     async def run() -> None:
         options = TextOptions(normalize=True)
-        text = LiveText(lambda: StreamingPreparation(options, "english", SegmenterConfig()), whole=False)
+        text = StreamingText(lambda: StreamingPreparation(options, "english", SegmenterConfig()), whole=False)
         text.push("There are 5")
         segment = await text.next_item()
-        assert isinstance(segment, LiveSegment) and segment.text == "There are"
+        assert isinstance(segment, Segment) and segment.text == "There are"
         text.give_slot_back()
         assert (segment.text, segment.content.written, segment.complete) == ("There are five", "There are 5", True)
         text.end_segment(segment)
@@ -105,10 +105,10 @@ def test_words_that_were_held_back_are_spoken_when_the_slot_is_given_back() -> N
 def test_clear_drops_words_that_were_held_back() -> None:
     async def run() -> None:
         options = TextOptions(normalize=True)
-        text = LiveText(lambda: StreamingPreparation(options, "english", SegmenterConfig()), whole=False)
+        text = StreamingText(lambda: StreamingPreparation(options, "english", SegmenterConfig()), whole=False)
         text.push("There are 5")
         segment = await text.next_item()
-        assert isinstance(segment, LiveSegment)
+        assert isinstance(segment, Segment)
         text.clear(segment)
         assert (segment.text, segment.complete) == ("There are", True)
         assert text.pending_chars == len(segment.text)
@@ -116,6 +116,6 @@ def test_clear_drops_words_that_were_held_back() -> None:
         text.push("Go on.")
         text.end()
         following = await text.next_item()
-        assert isinstance(following, LiveSegment) and following.text == "Go on."
+        assert isinstance(following, Segment) and following.text == "Go on."
 
     asyncio.run(run())

@@ -105,66 +105,60 @@ class SpeechHost:
         plan = replace(plan, request=replace(plan.request, trim_silence=False, stream_codes=True))
         await self._render(plan, CodesOnly(plan, response, trim_silence=trim))
 
-    async def _render(self, plan: SpeechPlan, responses: Samples | CodesOnly) -> None:
+    async def _render(self, plan: SpeechPlan, responses: Samples) -> None:
         async with aclosing(self._service.speak(plan)) as events:
             async for event in events:
                 responses.render(event)
 
 
 class Samples:
-    """The responses of a speech as samples."""
+    """The responses of a speech, as samples. The last one has the end."""
 
     def __init__(self, plan: SpeechPlan, response: ResponseStream) -> None:
         self._plan, self._response = plan, response
-        self._last_pcm = b""  # sent with the end
-
-    def render(self, event: SpeechEvent) -> None:
-        match event:
-            case Audio(last=True):
-                self._last_pcm = event.pcm
-            case Audio() if event.pcm:
-                self._send(event.pcm, None)
-            case Ended():
-                self._send(self._last_pcm, event)
-
-    def _send(self, pcm: bytes, end: Ended | None) -> None:
-        values = {"audio": np.frombuffer(pcm, "<i2"), "sample_rate": self._plan.rate_hz}
-        self._response.send({**values, **_end_values(self._plan, end)}, final=end is not None)
-
-
-class CodesOnly:
-    """The responses of a speech as codes, which a model behind this one decodes."""
-
-    def __init__(self, plan: SpeechPlan, response: ResponseStream, *, trim_silence: bool) -> None:
-        self._plan, self._response, self._trim_silence = plan, response, trim_silence
-        reference = plan.request.voice.reference_codes if isinstance(plan.request.voice, Voice) else None
-        self._context = self._context_at_start = _NO_CODES if reference is None else reference
-        self._last = Audio(b"", b"")  # sent with the end
+        self._last = Audio(b"", b"")
 
     def render(self, event: SpeechEvent) -> None:
         match event:
             case Audio(last=True):
                 self._last = event
-            case Audio() if event.ends_segment or (event.codes is not None and len(event.codes)):
+            case Audio() if self._is_sent(event):
                 self._send(event, None)
             case Ended():
                 self._send(self._last, event)
 
+    def _is_sent(self, audio: Audio) -> bool:
+        return bool(audio.pcm)
+
+    def _values(self, audio: Audio) -> dict[str, Any]:
+        return {"audio": np.frombuffer(audio.pcm, "<i2"), "sample_rate": self._plan.rate_hz}
+
     def _send(self, audio: Audio, end: Ended | None) -> None:
-        values = {
+        about = {"final": end is not None, "finish_reason": end.finish_reason if end else "", "seed": self._plan.seed}
+        self._response.send({**self._values(audio), **about}, final=end is not None)
+
+
+class CodesOnly(Samples):
+    """The same as codes, which a model behind this one decodes."""
+
+    def __init__(self, plan: SpeechPlan, response: ResponseStream, *, trim_silence: bool) -> None:
+        super().__init__(plan, response)
+        self._trim_silence = trim_silence
+        reference = plan.request.voice.reference_codes if isinstance(plan.request.voice, Voice) else None
+        self._context = self._context_at_start = _NO_CODES if reference is None else reference
+
+    def _is_sent(self, audio: Audio) -> bool:
+        return audio.ends_segment or (audio.codes is not None and len(audio.codes) > 0)
+
+    def _values(self, audio: Audio) -> dict[str, Any]:
+        context, self._context = self._context, self._context_at_start if audio.ends_segment else _NO_CODES
+        return {
             "codes": _NO_CODES if audio.codes is None else audio.codes,
-            "context_codes": self._context,
+            "context_codes": context,
             "segments": self._plan.segments,
             "segment_end": audio.ends_segment,
             "trim_silence": self._trim_silence,
-            **_end_values(self._plan, end),
         }
-        self._response.send(values, final=end is not None)
-        self._context = self._context_at_start if audio.ends_segment else _NO_CODES
-
-
-def _end_values(plan: SpeechPlan, end: Ended | None) -> dict[str, Any]:
-    return {"final": end is not None, "finish_reason": end.finish_reason if end else "", "seed": plan.seed}
 
 
 def _log_progress(stage: str, done: int, total: int) -> None:

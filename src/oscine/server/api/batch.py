@@ -25,7 +25,6 @@ from oscine.server.service import Service
 from oscine.server.speech_record import SpeechRecord
 from oscine.speech.events import SpeechEvent, WholeFile
 from oscine.speech.plan import SpeechPlan
-from oscine.speech.run import SpeechRun
 
 # A refused item is retried until no item of the batch has made progress for this long.
 _RETRY_S = 40.0
@@ -144,8 +143,8 @@ class _SpeechBatch:
     async def _run_item(self, index: int, item: Any) -> BatchResult:
         record = SpeechRecord(self._service.metrics, "batch", whole=True)
         try:
-            with SpeechRun(record) as run:
-                return await self._speak_with_retries(index, self._validated(item), record, run)
+            with record:
+                return await self._speak_with_retries(index, self._validated(item), record)
         except Exception as exception:
             clear_tracebacks(exception)
             assert record.error
@@ -167,13 +166,11 @@ class _SpeechBatch:
         except ValidationError as error:
             raise invalid_field(list(error.errors())) from None
 
-    async def _speak_with_retries(
-        self, index: int, item: BatchItem, record: SpeechRecord, run: SpeechRun
-    ) -> BatchResult:
+    async def _speak_with_retries(self, index: int, item: BatchItem, record: SpeechRecord) -> BatchResult:
         while True:
             try:
                 with self._stream():
-                    return await self._speak(index, item, record, run)
+                    return await self._speak(index, item, record)
             except (OscineError, ApiError) as exception:
                 error = api_error(exception)
                 passes = error.status == 429
@@ -198,7 +195,7 @@ class _SpeechBatch:
         finally:
             self._own_stream_free = True
 
-    async def _speak(self, index: int, item: BatchItem, record: SpeechRecord, run: SpeechRun) -> BatchResult:
+    async def _speak(self, index: int, item: BatchItem, record: SpeechRecord) -> BatchResult:
         model = self._service.route(item)
         record.use(model.metrics)
         file = WholeFile()
@@ -210,5 +207,5 @@ class _SpeechBatch:
         with model.streams:
             plan = await self._service.plan(model, item, item.input)
             events = self._service.speak(plan, whole=True, words=bool(item.word_timestamps))
-            await run.render(events, render)
+            await record.render(events, render)
         return BatchResult.of(index, plan, file, words=bool(item.word_timestamps))

@@ -23,7 +23,6 @@ from oscine.server.service import Service
 from oscine.server.speech_record import SpeechRecord
 from oscine.speech.events import Ended
 from oscine.speech.plan import SpeechPlan
-from oscine.speech.run import SpeechRun
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +73,7 @@ class SpeechHandler:
         record = _Record(call, self._form, writer)
         renderer: Renderer | None = None
         try:
-            with SpeechRun(record) as run:
+            with record:
                 service.check_ready()
                 with service.api_keys.stream(call.key):
                     model = service.route(body)
@@ -85,7 +84,7 @@ class SpeechHandler:
                             raise FieldError(self._form.no_words, param="word_timestamps")
                         renderer = self._form(writer, plan, call)
                         events = service.speak(plan, whole=renderer.whole, words=bool(body.word_timestamps))
-                        await run.render(events, renderer.render)
+                        await record.render(events, renderer.render)
         except Exception:
             if record.error is None:  # the client is gone
                 raise

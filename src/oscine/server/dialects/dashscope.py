@@ -32,17 +32,9 @@ from oscine.server.live.connection import (
     RefusedConfigError,
     SessionClose,
 )
-from oscine.server.live.events import (
-    FileAudio,
-    FileEnded,
-    FileStarted,
-    LiveEvent,
-    SegmentSpoken,
-    SessionReady,
-    SpeechCancelled,
-    UtteranceEnded,
-)
+from oscine.server.live.events import InFile, LiveEvent, SessionReady, SpeechCancelled, UtteranceEnded
 from oscine.server.service import Service
+from oscine.speech.events import Audio, Ended, SegmentEnded, Started
 from oscine.speech.plan import SpeechPlan
 from oscine.speech.voices import DEFAULT_VOICE
 
@@ -213,17 +205,17 @@ class DashScopeConnection(ForeignConnection):
         match event:
             case SessionReady():
                 await self._accept_settings(event.plan)
-            case FileStarted():
+            case InFile(_, Started()):
                 await self._begin_response()
-            case FileAudio():
+            case InFile(_, Audio(data=data)):
                 assert self._response
-                delta = base64.b64encode(event.data).decode()
+                delta = base64.b64encode(data).decode()
                 await self._send_json("response.audio.delta", **self._response.part, delta=delta)
-            case SegmentSpoken():
+            case InFile(_, SegmentEnded(text=text)):
                 if self._response:
-                    self._response.chars += len(event.segment.text)
-            case FileEnded():
-                await self._end_response(event.finish_reason, usage_fields(event.usage) if event.usage else {})
+                    self._response.chars += len(text)
+            case InFile(_, Ended() as end):
+                await self._end_response(end.finish_reason, {} if end.cut_off else usage_fields(end.usage))
             case UtteranceEnded():
                 if not event.files:  # no file started, so none ended either
                     await self._begin_response()

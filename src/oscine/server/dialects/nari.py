@@ -22,16 +22,9 @@ from oscine.server.live.connection import (
     LiveConnection,
     SessionClose,
 )
-from oscine.server.live.events import (
-    FileAudio,
-    FileEnded,
-    FileStarted,
-    LiveEvent,
-    SessionReady,
-    SpeechCancelled,
-    UtteranceEnded,
-)
+from oscine.server.live.events import InFile, LiveEvent, SessionReady, SpeechCancelled, UtteranceEnded
 from oscine.server.service import Service
+from oscine.speech.events import Audio, Ended, Started
 
 SequenceNumber = Annotated[int, Field(ge=0, lt=2**63)]
 SUBPROTOCOL = "nari.speech.v1"
@@ -141,13 +134,13 @@ class NariConnection(ForeignConnection):
             case SessionReady(plan=plan):
                 ignored = {"ignored_fields": plan.ignored_fields} if plan.ignored_fields else {}
                 await self._send_json("request.configured", **ignored)
-            case FileStarted():
+            case InFile(_, Started()):
                 await self._send_json("response.started", request_id=self._request_id, audio=self._audio)
-            case FileAudio():
+            case InFile(_, Audio(data=data)):
                 self._chunks += 1
-                await self._send_binary(event.data)
-            case FileEnded():
-                await self._send_done(event.finish_reason)
+                await self._send_binary(data)
+            case InFile(_, Ended() as end):
+                await self._send_done(end.finish_reason)
             case UtteranceEnded(files=0) if not self._cancelling:
                 raise CloseConnection(1008, ApiError(400, "the text has no words", code="empty_input"))
             case SpeechCancelled():

@@ -25,8 +25,9 @@ from oscine.server.live.connection import (
     SessionClose,
     ready_fields,
 )
-from oscine.server.live.events import FileEnded, FileStarted, LiveEvent, SessionReady, UtteranceEnded
+from oscine.server.live.events import InFile, LiveEvent, LiveFile, SessionReady, UtteranceEnded
 from oscine.server.service import Service
+from oscine.speech.events import Ended, Started
 
 # Settings of SGLang-Omni's that our live protocol has too, with its defaults.
 _DEFAULTS = {"response_format": "pcm", "split_granularity": "sentence", "stream_audio": False}
@@ -103,10 +104,10 @@ class SglangOmniConnection(ForeignConnection):
         match event:
             case SessionReady():
                 await self._send_configured(event)
-            case FileStarted():
+            case InFile(_, Started()):
                 self._in_sentence = True
                 await super().send(event)
-            case FileEnded():
+            case InFile(_, Ended()):
                 await super().send(event)
                 self._in_sentence = False
                 self._sentences += 1
@@ -119,11 +120,11 @@ class SglangOmniConnection(ForeignConnection):
     def _sentence(self) -> dict[str, Any]:
         return {"id": f"{self._session_id}-{self._sentences}", "sentence_index": self._sentences}
 
-    def _start_fields(self, event: FileStarted) -> dict[str, Any]:
-        return {**super()._start_fields(event), **self._sentence}
+    def _start_fields(self, file: LiveFile, start: Started) -> dict[str, Any]:
+        return {**super()._start_fields(file, start), **self._sentence}
 
-    def _done_fields(self, event: FileEnded) -> dict[str, Any]:
-        return {**super()._done_fields(event), **self._sentence}
+    def _done_fields(self, file: LiveFile, end: Ended) -> dict[str, Any]:
+        return {**super()._done_fields(file, end), **self._sentence}
 
     async def _send_configured(self, ready: SessionReady) -> None:
         self._configured = True

@@ -26,19 +26,17 @@ from oscine.server.http.logs import request_id
 from oscine.server.http.websocket_protocol import MAX_MESSAGE_BYTES
 from oscine.server.live.config import LiveConfig, OwnEvent
 from oscine.server.live.events import (
-    FileAudio,
-    FileEnded,
-    FileStarted,
+    InFile,
     LiveEvent,
-    SegmentSpoken,
+    LiveFile,
     SessionReady,
     SpeechCancelled,
     TextCommitted,
     UtteranceEnded,
-    WordsTimed,
 )
 from oscine.server.service import Service
 from oscine.speech.capabilities import unsupported_script
+from oscine.speech.events import Audio, Ended, SegmentEnded, Started, Words
 from oscine.speech.models import ServedModel
 from oscine.speech.plan import SpeechPlan, WordForm
 
@@ -135,7 +133,7 @@ class LiveConnection:
         self._unread: Message | None = None  # was read to choose the protocol
         self._is_own_client = False  # it chose our subprotocol
         self._own_events: Collection[str] = ()  # that the client asked for; the others are always sent
-        self._chunks = 0  # of the file, where audio is JSON
+        self._chunks = self._chunk_start_ms = 0  # of the file, where audio is JSON
 
     def subprotocol(self, offered: Sequence[str]) -> str | None:
         self._is_own_client = SUBPROTOCOL in offered
@@ -197,35 +195,37 @@ class LiveConnection:
             case SessionReady():
                 self._own_events = event.config.events or ()
                 await self._send_event("session.ready", **ready_fields(event))
-            case FileStarted():
-                self._chunks = 0
-                await self._send_json("audio.start", **self._start_fields(event))
-            case FileAudio():
-                await self._send_audio(event)
-            case SegmentSpoken():
-                await self._send_event("audio.segment", **_segment_fields(event))
-            case WordsTimed():
-                await self._send_event("audio.words", utterance_index=event.file.utterance, **word_event(event.words))
-            case FileEnded():
-                if event.file.plan.words == "chunks" and event.usage:
-                    await self._send_last_chunk(event)
-                await self._send_json("audio.done", **self._done_fields(event))
+            case InFile(file, Started() as start):
+                self._chunks, self._chunk_start_ms = 0, 0
+                await self._send_json("audio.start", **self._start_fields(file, start))
+            case InFile(file, Audio(data=data)) if file.plan.words == "chunks":
+                await self._send_chunk(file, data)
+            case InFile(_, Audio(data=data)):
+                await self._send_binary(data)
+            case InFile(file, SegmentEnded() as segment):
+                await self._send_event("audio.segment", **_segment_fields(file, segment))
+            case InFile(file, Words() as words):
+                await self._send_event("audio.words", utterance_index=file.utterance, **word_event(words))
+            case InFile(file, Ended() as end):
+                if file.plan.words == "chunks" and not end.cut_off:
+                    await self._send_last_chunk(file)
+                await self._send_json("audio.done", **self._done_fields(file, end))
             case UtteranceEnded():
                 await self._send_json("session.done", utterance_index=event.utterance, total_sentences=event.files)
             case TextCommitted():
-                counts = {"sentence_index": event.commit, "chars_committed": event.chars}
                 place = {"utterance_index": event.utterance, "commit_id": event.commit_id}
+                counts = {"sentence_index": event.commit, "chars_committed": event.chars}
                 await self._send_json("input.committed", **place, **counts)
             case SpeechCancelled():
                 played = {"played_s": round(event.played_s, 3), "spoken_text": event.spoken_text}
                 await self._send_json("input.cancelled", utterance_index=event.utterance, **played)
 
-    def _start_fields(self, event: FileStarted) -> dict[str, Any]:
-        plan = event.file.plan
+    def _start_fields(self, file: LiveFile, start: Started) -> dict[str, Any]:
+        plan = file.plan
         return {
-            "utterance_index": event.file.utterance,
-            "sentence_index": event.file.index,
-            "sentence_text": event.text,
+            "utterance_index": file.utterance,
+            "sentence_index": file.index,
+            "sentence_text": start.text.strip() if plan.split else start.text,
             "format": plan.format.name,
             "sample_rate": plan.out_rate_hz,
             "channels": 1,
@@ -233,50 +233,45 @@ class LiveConnection:
             **({"word_timestamps": True} if plan.words == "chunks" else {}),
         }
 
-    def _done_fields(self, event: FileEnded) -> dict[str, Any]:
-        timed = event.file.plan.words == "at_end" and event.usage
-        words = [word for segment in event.words for word in segment.words]
+    def _done_fields(self, file: LiveFile, end: Ended) -> dict[str, Any]:
+        timed = file.plan.words == "at_end" and not end.cut_off
+        words = [word for segment in file.words for word in segment.words]
         return {
-            "utterance_index": event.file.utterance,
-            "sentence_index": event.file.index,
-            "finish_reason": event.finish_reason,
-            "error": event.finish_reason == "error",
-            "total_bytes": event.size,
-            "audio_seconds": round(event.duration_s, 3),
-            **({} if event.usage is None else {"usage": usage_fields(event.usage)}),
-            **({} if event.spoken_text is None else {"spoken_text": event.spoken_text}),
+            "utterance_index": file.utterance,
+            "sentence_index": file.index,
+            "finish_reason": end.finish_reason,
+            "error": end.finish_reason == "error",
+            "total_bytes": file.size,
+            "audio_seconds": round(file.duration_s, 3),
+            **({} if end.cut_off else {"usage": usage_fields(end.usage)}),
+            **({} if file.spoken_text is None else {"spoken_text": file.spoken_text}),
             **({"timestamp_info": word_alignment(words)} if timed else {}),
         }
 
-    async def _send_audio(self, event: FileAudio) -> None:
-        if event.file.plan.words == "chunks":
-            await self._send_chunk(event)
-        else:
-            await self._send_binary(event.data)
-
     async def _send_chunk(
-        self, event: FileAudio, timestamps: list[dict[str, Any]] | None = None, warning: str | None = None
+        self, file: LiveFile, data: bytes, timestamps: list[dict[str, Any]] | None = None, warning: str | None = None
     ) -> None:
         """Audio as JSON: vLLM-Omni's form of a stream with timestamps, which come with the last chunk."""
+        end_ms = round(1000 * file.duration_s)
         await self._send_json(
             "audio.chunk",
-            utterance_index=event.file.utterance,
-            sentence_index=event.file.index,
+            utterance_index=file.utterance,
+            sentence_index=file.index,
             chunk_id=self._chunks,
-            chunk_start_ms=round(1000 * event.start_s),
-            chunk_end_ms=round(1000 * event.end_s),
-            sample_rate=event.file.plan.out_rate_hz,
-            audio_b64=base64.b64encode(event.data).decode(),
+            chunk_start_ms=self._chunk_start_ms,
+            chunk_end_ms=end_ms,
+            sample_rate=file.plan.out_rate_hz,
+            audio_b64=base64.b64encode(data).decode(),
             timestamps=timestamps,
             **({"warning": warning} if warning else {}),
         )
-        self._chunks += 1
+        self._chunks, self._chunk_start_ms = self._chunks + 1, end_ms
 
-    async def _send_last_chunk(self, event: FileEnded) -> None:
-        warning = missing_times(event.words)
-        words = [word for segment in event.words for word in segment.words]
-        timestamps = None if warning else millisecond_words(words)
-        await self._send_chunk(FileAudio(event.file, b"", 0.0, event.duration_s), timestamps, warning)
+    async def _send_last_chunk(self, file: LiveFile) -> None:
+        warning = missing_times(file.words)
+        words = [word for segment in file.words for word in segment.words]
+        self._chunk_start_ms = 0  # the times are those of the whole file
+        await self._send_chunk(file, b"", None if warning else millisecond_words(words), warning)
 
     async def send_error(self, error: ApiError, utterance_index: int | None = None) -> None:
         optional = {"utterance_index": utterance_index, "retry_after_s": error.retry_after_s}
@@ -332,9 +327,9 @@ def ready_fields(event: SessionReady) -> dict[str, Any]:
     }
 
 
-def _segment_fields(event: SegmentSpoken) -> dict[str, Any]:
-    warning = unsupported_script(event.segment.text, event.file.plan.model.card)
-    fields = {"utterance_index": event.file.utterance, **segment_fields(event.segment)}
+def _segment_fields(file: LiveFile, segment: SegmentEnded) -> dict[str, Any]:
+    warning = unsupported_script(segment.text, file.plan.model.card)
+    fields = {"utterance_index": file.utterance, **segment_fields(segment)}
     return {**fields, **({"warning": warning} if warning else {})}
 
 

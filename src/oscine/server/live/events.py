@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from oscine.server.live.config import LiveConfig
-from oscine.speech.events import SegmentEnded, Words
+from oscine.speech.events import Audio, Ended, SegmentEnded, Started, Words
 from oscine.speech.plan import SpeechPlan
-from oscine.types import FinishReason, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,54 +37,29 @@ class SpeechCancelled:
     spoken_text: str  # the words of it that were played
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class LiveFile:
-    """One file of an utterance: all of it, or a sentence."""
+    """One file of an utterance: all of it, or a sentence; and what was sent of it."""
 
     utterance: int
     index: int  # in the utterance
     plan: SpeechPlan
+    samples: int = 0  # of the engine
+    size: int = 0  # bytes
+    words: list[Words] = field(default_factory=list)
+    spoken_text: str | None = None  # what was played before it was cancelled
+
+    @property
+    def duration_s(self) -> float:
+        return self.plan.playback_s(self.samples)
 
 
 @dataclass(frozen=True, slots=True)
-class FileStarted:
-    file: LiveFile
-    text: str  # of its first segment, as far as it has arrived
-
-
-@dataclass(frozen=True, slots=True)
-class FileAudio:
-    """The next bytes of the file, which have audio of this span."""
+class InFile:
+    """An event of the speech. Audio has data, which is the whole file if the client asked for that."""
 
     file: LiveFile
-    data: bytes
-    start_s: float
-    end_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentSpoken:
-    file: LiveFile
-    segment: SegmentEnded
-
-
-@dataclass(frozen=True, slots=True)
-class WordsTimed:
-    file: LiveFile
-    words: Words
-
-
-@dataclass(frozen=True, slots=True)
-class FileEnded:
-    """The file is complete, or was cut off."""
-
-    file: LiveFile
-    finish_reason: FinishReason
-    size: int  # bytes
-    duration_s: float
-    usage: Usage | None = None  # None: it was cut off
-    words: tuple[Words, ...] = ()  # of all segments, if the client asked for times
-    spoken_text: str | None = None  # the words that were played before it was cancelled
+    event: Started | Audio | SegmentEnded | Words | Ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +68,4 @@ class UtteranceEnded:
     files: int
 
 
-LiveEvent = (
-    SessionReady
-    | TextCommitted
-    | SpeechCancelled
-    | FileStarted
-    | FileAudio
-    | SegmentSpoken
-    | WordsTimed
-    | FileEnded
-    | UtteranceEnded
-)
+LiveEvent = SessionReady | TextCommitted | SpeechCancelled | InFile | UtteranceEnded

@@ -1,36 +1,33 @@
 """One utterance of a live session: text as it arrives, audio as it is generated, and the events about both.
 
-input.text ─► LiveText ─► Speaker ─► events ─► LiveUtterance ─► events of the session (events.py) ─► connection
+input.text ─► StreamingText ─► Speaker ─► events ─► LiveUtterance ─► events of the session (events.py) ─► connection
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from functools import partial
 
 from oscine.errors import clear_tracebacks
 from oscine.server.http.errors import ApiError
 from oscine.server.http.logs import log_fields
+from oscine.server.http.metrics import Metrics
 from oscine.server.live.connection import LiveConnection
 from oscine.server.live.events import (
-    FileAudio,
-    FileEnded,
-    FileStarted,
+    InFile,
     LiveFile,
-    SegmentSpoken,
     UtteranceEnded,
-    WordsTimed,
 )
-from oscine.server.live.text import LiveText
 from oscine.server.service import Service
 from oscine.server.speech_record import SpeechRecord
 from oscine.speech.clock import PlaybackClock, UtteranceTimeline
 from oscine.speech.events import Audio, Ended, Paused, SegmentEnded, SpeechEvent, Started, Words
 from oscine.speech.models import ServedModel
 from oscine.speech.plan import SpeechPlan
-from oscine.speech.run import Speaker, SpeechRun
-from oscine.types import FinishReason, Usage
+from oscine.speech.run import Speaker
+from oscine.speech.script import StreamingText
 
 _log = logging.getLogger(__name__)
 _LEAD_S = 0.5  # of unplayed audio; enough for the first audio of the next utterance
@@ -54,12 +51,13 @@ class LiveUtterance:
         self._refused_config = refused_config
         self._split = plan.split if plan else None
         # A sentence is spoken when it is complete: its file starts with its text.
-        self._whole_text = plan is not None and (plan.request.text_mode == "whole" or plan.split is not None)
-        self._text = LiveText(partial(service.planner.preparation, plan), whole=self._whole_text)
+        whole = plan is not None and (plan.request.text_mode == "whole" or plan.split is not None)
+        self._text = StreamingText(partial(service.planner.preparation, plan), whole=whole)
         self._speaker: Speaker | None = None  # when the first words have come
         self._model: ServedModel | None = None  # likewise
-        self._run: SpeechRun | None = None  # from the start of `run`
-        self._file: _SentFile | None = None  # the one that is being sent
+        self._record: _Record | None = None  # from the start of `run`
+        self._file: LiveFile | None = None  # the one that is being sent
+        self._held = b""  # of a file that is sent whole
         self._files = 0  # that have ended: one, or one for each sentence
         self._ended = False  # the last file or an error was sent, or there was nothing to say
         self._done = False  # the end of the utterance was sent
@@ -121,21 +119,21 @@ class LiveUtterance:
         """The caller also cancels the task that is in `run`."""
         if self._speaker and self._speaker.segment:
             self.timeline.unfinished_text = self._speaker.segment.content.written
-        if self._run:
-            self._run.end(Ended("cancelled"))
+        if self._record:
+            self._record.finish(Ended("cancelled"))
 
     async def send_cancelled(self, played_s: float) -> None:
         if self._file and not self._ended:
-            await self._end_file("cancelled", spoken_text=self.timeline.text_until(played_s))
+            self._file.spoken_text = self.timeline.text_until(played_s)
+            await self._end_file(Ended("cancelled"))
         await self._send_end()
 
     async def run(self) -> None:
         """Returns when the text has ended and was spoken, or failed. Raises only if the client is gone."""
-        record = _Record(self)
-        self._run = SpeechRun(record)
+        record = self._record = _Record(self, self._service.metrics)
         try:
-            with self._run as run:
-                await self._speak(run, record)
+            with record:
+                await self._speak(record)
         except Exception as error:
             if record.error is None:  # the client is gone
                 raise
@@ -145,7 +143,7 @@ class LiveUtterance:
         await self._text.ended.wait()
         await self._send_end()
 
-    async def _speak(self, run: SpeechRun, record: SpeechRecord) -> None:
+    async def _speak(self, record: SpeechRecord) -> None:
         service = self._service
         if await self._text.has_next():
             if self._refused_config:
@@ -155,25 +153,11 @@ class LiveUtterance:
             model = self._model = self._plan.model if self._plan else service.route(default)
             record.use(model.metrics)
             plan = self._plan = self._plan or await self._connection.plan(service, model, default)
-            self._speaker = self._open_speaker(plan)
+            self._speaker = service.speaker(plan, whole=plan.whole_files, words=plan.words is not None)
+            self._speaker.clock, self._speaker.next_is_due = self._clock, self._next_is_due
             with service.api_keys.stream(self._api_key), model.streams:
-                await run.render(self._speaker.speak(self._text), partial(self.render, plan))
+                await record.render(self._speaker.speak(self._text), partial(self.render, plan))
         self._ended = True
-
-    def _open_speaker(self, plan: SpeechPlan) -> Speaker:
-        service = self._service
-        return Speaker(
-            plan.model.engine,
-            plan.request,
-            plan.rate_hz,
-            speed=plan.speed,
-            split=self._split is not None,
-            streaming_text=not self._whole_text,
-            clock=self._clock,
-            open_encoder=partial(service.file_encoder if plan.whole_files else service.encoder, plan),
-            open_timer=partial(service.word_timer, plan) if plan.words else None,
-            next_is_due=self._next_is_due,
-        )
 
     def _next_is_due(self) -> bool:
         """Whether the listener would hear a gap if the next sentence or utterance waited any longer."""
@@ -184,43 +168,51 @@ class LiveUtterance:
         """Tells the client."""
         self._active_s = time.monotonic()
         match event:
-            case Started(text=text):
+            case Started():
                 file = LiveFile(self.index, self._files, plan)
-                await self._connection.send(FileStarted(file, text.strip() if self._split else text))
-                self._file = _SentFile(file, self._connection)
+                await self._connection.send(InFile(file, event))
+                self._file, self._held = file, b""
             case Paused(seconds):
                 self.timeline.pause(seconds)
             case Audio():
-                assert self._file
-                await self._file.send(event)
-                self.timeline.sent_s += plan.playback_s(len(event.pcm) // 2)
-            case SegmentEnded():
-                self.timeline.end_segment(event.text)
-                assert self._file
-                await self._connection.send(SegmentSpoken(self._file.about, event))
+                await self._send_audio(plan, event)
+            case SegmentEnded(text=text):
+                self.timeline.end_segment(text)
+                await self._send(event)
             case Words():
                 assert self._file
                 self._file.words.append(event)
-                await self._connection.send(WordsTimed(self._file.about, event))
+                await self._send(event)
             case Ended():
-                await self._end_file(event.finish_reason, event.usage)
+                await self._end_file(event)
 
-    async def _end_file(
-        self, reason: FinishReason, usage: Usage | None = None, *, spoken_text: str | None = None
-    ) -> None:
+    async def _send(self, event: Audio | SegmentEnded | Words) -> None:
+        assert self._file
+        await self._connection.send(InFile(self._file, event))
+
+    async def _send_audio(self, plan: SpeechPlan, audio: Audio) -> None:
+        assert self._file
+        samples = len(audio.pcm) // 2
+        self._file.samples += samples
+        if plan.whole_files:
+            self._held += audio.data
+            audio = replace(audio, data=self._held if audio.last else b"")
+        if audio.data:
+            await self._send(audio)
+            self._file.size += len(audio.data)
+        self.timeline.sent_s += plan.playback_s(samples)
+
+    async def _end_file(self, end: Ended) -> None:
+        assert self._file
         file, self._file = self._file, None
-        assert file
-        words = tuple(file.words) if usage else ()
         self._files += 1
         self._ended = self._split is None
-        await self._connection.send(
-            FileEnded(file.about, reason, file.size, file.duration_s, usage, words, spoken_text)
-        )
+        await self._connection.send(InFile(file, end))
 
     async def _send_failure(self, error: ApiError) -> None:
         await self._connection.send_error(error, self.index)
         if self._file:
-            await self._end_file("error")
+            await self._end_file(Ended("error"))
         self._ended = True
 
     async def _send_end(self) -> None:
@@ -233,52 +225,14 @@ class LiveUtterance:
         """Whether audio was sent."""
         return self._file is not None or self._files > 0
 
-    def log(self, record: SpeechRecord, status: int, end: Ended | None) -> None:
-        _log.info(
-            "not spoken" if record.error else "spoken",
-            extra=log_fields(
-                utterance=self.index,
-                status=status,
-                code=record.error and record.error.code,
-                param=record.error and record.error.param,
-                finish_reason=end and end.finish_reason,
-                chars=self._text.chars,
-                segments=sum(bool(text) for text, _ in self.timeline.segments),
-                audio_s=round(record.audio_s, 3),
-                first_audio_ms=record.first_audio_ms,
-            ),
-        )
-
-
-class _SentFile:
-    """A file that is being sent."""
-
-    def __init__(self, about: LiveFile, connection: LiveConnection) -> None:
-        self.about, self._connection = about, connection
-        self._held = b""  # of a file that is sent whole
-        self._samples = self._sent_samples = 0
-        self.size = 0  # bytes sent
-        self.words: list[Words] = []
-
     @property
-    def duration_s(self) -> float:
-        return self.about.plan.playback_s(self._samples)
-
-    async def send(self, audio: Audio) -> None:
-        self._samples += len(audio.pcm) // 2
-        data = audio.data
-        if self.about.plan.whole_files:
-            self._held += data
-            data, self._held = (self._held, b"") if audio.last else (b"", self._held)
-        if data:
-            start_s = self.about.plan.playback_s(self._sent_samples)
-            await self._connection.send(FileAudio(self.about, data, start_s, self.duration_s))
-            self.size, self._sent_samples = self.size + len(data), self._samples
+    def chars(self) -> int:
+        return self._text.chars
 
 
 class _Record(SpeechRecord):
-    def __init__(self, utterance: LiveUtterance) -> None:
-        super().__init__(utterance._service.metrics, "websocket")
+    def __init__(self, utterance: LiveUtterance, metrics: Metrics) -> None:
+        super().__init__(metrics, "websocket")
         self._utterance = utterance
 
     @property
@@ -286,7 +240,18 @@ class _Record(SpeechRecord):
         return self._utterance.has_begun
 
     def log(self, status: int, end: Ended | None) -> None:
-        self._utterance.log(self, status, end)
+        fields = log_fields(
+            utterance=self._utterance.index,
+            status=status,
+            code=self.error and self.error.code,
+            param=self.error and self.error.param,
+            finish_reason=end and end.finish_reason,
+            chars=self._utterance.chars,
+            segments=sum(bool(text) for text, _ in self._utterance.timeline.segments),
+            audio_s=round(self.audio_s, 3),
+            first_audio_ms=self.first_audio_ms,
+        )
+        _log.info("not spoken" if self.error else "spoken", extra=fields)
 
 
 def _not_configured(refusal: ApiError) -> ApiError:

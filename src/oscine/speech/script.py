@@ -1,24 +1,27 @@
-"""Streaming text of one utterance: pieces go in, segments come out. The engine speaks each segment while it grows."""
+"""What is spoken, segment by segment: a script that is complete, or text that arrives in pieces.
+
+The engine speaks each segment of streaming text while it grows.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from oscine.errors import RequestError
-from oscine.speech.run import Segment
 from oscine.speech.utterance import Utterance
-from oscine.text.preparation import StreamingPreparation, StreamResult
+from oscine.text.preparation import Prepared, StreamingPreparation, StreamResult
 from oscine.text.spoken_text import Pause, SpokenText
 
+_NOTHING = SpokenText.unchanged("")
 
-class LiveSegment:
+
+class Segment:
     """The text of one engine utterance, which may still grow."""
 
-    def __init__(self) -> None:
-        self.content = SpokenText.unchanged("")
-        self.complete = False
+    def __init__(self, content: SpokenText = _NOTHING, *, complete: bool = False) -> None:
+        self.content, self.complete = content, complete
         self.yielded = False  # it was completed early, because the text paused
         self._sent_chars = 0
         self._utterance: Utterance | None = None
@@ -57,15 +60,30 @@ class LiveSegment:
             self._utterance.end_text()
 
 
-class LiveText:
+class Script:
+    """A text that is complete."""
+
+    streams = False
+
+    def __init__(self, items: Sequence[Prepared]) -> None:
+        self._items = iter(items)
+
+    async def next_item(self) -> Segment | Pause | None:
+        item = next(self._items, None)
+        return Segment(item, complete=True) if isinstance(item, SpokenText) else item
+
+    def end_segment(self, segment: Segment) -> None: ...
+
+
+class StreamingText:
     """Segments and pauses of a streaming text, in order. An error ends it."""
 
     def __init__(self, open_preparation: Callable[[], StreamingPreparation], *, whole: bool) -> None:
         """`whole`: segments come out when they are complete, not with their first word."""
-        self._open_preparation, self._whole = open_preparation, whole
+        self._open_preparation, self.streams = open_preparation, not whole
         self._preparation = open_preparation()
-        self._waiting: deque[LiveSegment | Pause | RequestError] = deque()
-        self._growing: LiveSegment | None = None
+        self._waiting: deque[Segment | Pause | RequestError] = deque()
+        self._growing: Segment | None = None
         self._changed = asyncio.Event()
         self._segment_chars = 0  # of the segments that were not spoken yet
         self.ended = asyncio.Event()
@@ -102,7 +120,7 @@ class LiveText:
                 continue
             segment = self._growing
             if segment is None:
-                segment = LiveSegment()
+                segment = Segment()
                 self._waiting.append(segment)
             self._growing = None if result.ends else segment
             self._segment_chars += len(result.text.spoken)
@@ -116,7 +134,7 @@ class LiveText:
         self._preparation = self._open_preparation()
         self._waiting.clear()
         self._growing = None
-        self._segment_chars = len(spoken.content.spoken) if spoken else 0
+        self._segment_chars = len(spoken.text) if spoken else 0
 
     def give_slot_back(self) -> None:
         """Completes the segment that is being spoken; later text starts a new one."""
@@ -132,27 +150,27 @@ class LiveText:
             self._drop_blank_segments()
             if self._waiting:
                 item = self._waiting[0]
-                if not isinstance(item, LiveSegment) or (item.complete if self._whole else item.text.strip()):
+                if not isinstance(item, Segment) or (item.text.strip() if self.streams else item.complete):
                     return True
             elif self.ended.is_set():
                 return False
             self._changed.clear()
             await self._changed.wait()
 
-    async def next_item(self) -> LiveSegment | Pause | RequestError | None:
+    async def next_item(self) -> Segment | Pause | RequestError | None:
         """Returns None when the text has ended and nothing is left."""
         return self._waiting.popleft() if await self.has_next() else None
 
     def _drop_blank_segments(self) -> None:
         while self._waiting:
             first = self._waiting[0]
-            if not isinstance(first, LiveSegment) or not first.complete or first.text.strip():
+            if not isinstance(first, Segment) or not first.complete or first.text.strip():
                 return
             self._waiting.popleft()
             self.end_segment(first)
 
     def end_segment(self, segment: Segment) -> None:
         """The segment was spoken. If its audio ended before its text, later pieces start a new segment."""
-        self._segment_chars -= len(segment.content.spoken)
+        self._segment_chars -= len(segment.text)
         if self._growing is segment:
             self._growing = None
