@@ -23,12 +23,12 @@ from oscine.request import SpeechRequest
 from oscine.runner.runner import Runner
 from oscine.speech.capabilities import check_can_clone, check_text
 from oscine.types import AppendText, AudioChunk, Cancel, Command, Deliver, EndText, EngineStatus
+from oscine.voice import Voice
 
 if TYPE_CHECKING:
     from oscine.audio.clips import ClipSource
     from oscine.model.config import ModelConfig
     from oscine.prompt.cloning import VoiceCloner
-    from oscine.voice import Voice
 
 
 def _run(loop: EngineLoop, launching: Callable[[], AbstractContextManager[None]]) -> None:
