@@ -229,10 +229,17 @@ class Oscine:
             )
         self._check_open()
         request.check()
-        seed = secrets.randbits(63) if request.seed in (None, RANDOM_SEED) else request.seed
-        trim = False if request.trim_silence is None else request.trim_silence
-        language = language_name(request.language)
-        request = replace(request, seed=seed, language=language, trim_silence=trim, return_codes=True)
+        card, language = self.config.card(""), language_name(request.language)
+        request = replace(
+            request,
+            seed=secrets.randbits(63) if request.seed in (None, RANDOM_SEED) else request.seed,
+            language=language,
+            trim_silence=False if request.trim_silence is None else request.trim_silence,
+            return_codes=True,
+        )
+        language = text_language(language, card.languages)
+        check_text_options(request, language)
+        request = at_level(request, card.text_level, language)
         for segment in self._prepared(request):
             if isinstance(segment, SpokenText):
                 self._engine.check(replace(request.for_engine(), text=segment.spoken))
@@ -257,10 +264,8 @@ class Oscine:
     def _prepared(self, request: SpeechRequest) -> list[Prepared]:
         if not isinstance(request.text, str):
             return [SpokenText.unchanged(request.text)]  # the engine refuses it
-        card = self.config.card("")
-        language = text_language(request.language, card.languages)
-        check_text_options(request, language)
-        return prepare_text(request.text, at_level(request, card.text_level, language), language)
+        language = text_language(request.language, self.config.card("").languages)
+        return prepare_text(request.text, request, language)
 
     async def _speech(self, request: SpeechRequest, on_event: Callable[[SpeechEvent], None] | None = None) -> Speech:
         file = WholeFile()

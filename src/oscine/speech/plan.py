@@ -88,7 +88,9 @@ class SpeechPlanner:
         """Raises ConfigError."""
         self._clip_policy, self._aligner = clip_policy, aligner
         self._level = config.text_level or ("spoken" if config.normalize else None)
-        self._text_defaults = TextOptions(text_level=config.text_level, paragraph_pause_s=config.paragraph_pause_s)
+        self._text_defaults = TextOptions(
+            text_level=config.text_level, paragraph_pause_s=config.paragraph_pause_s or None
+        )
         try:
             check_text_options(TextOptions(text_level=self._level), AUTO)
         except RequestError as error:
