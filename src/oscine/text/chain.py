@@ -29,30 +29,39 @@ class _Link:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self._buffer = SpokenBuffer()
+        self._buffer = SpokenBuffer()  # empty if everything that the stage holds is the user's own text
 
     def feed(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         """Joins pieces first: a stage's work per push then does not count for each piece."""
-        texts: list[str] = []
-        failure: Exception | None = None
+        waiting: list[Piece] = []
+        failure: RequestError | None = None
         try:
             for piece in pieces:
                 if not (piece.pause_s or piece.is_final):
-                    said = piece.said
-                    self._buffer.push(said, None if piece.spoken is None else piece.written)
-                    texts.append(said)
+                    waiting.append(piece)
                     continue
-                if texts:
-                    yield from self._with_written(self.stage.push("".join(texts)))
-                    texts = []
+                yield from self._push(waiting)
+                waiting = []
                 yield from self.finish(piece.said)
                 yield piece
         except RequestError as error:
             failure = error
-        if texts:
-            yield from self._with_written(self.stage.push("".join(texts)))
+        yield from self._push(waiting)
         if failure is not None:
             raise failure
+
+    def _push(self, pieces: list[Piece]) -> Iterator[Piece]:
+        if not pieces:
+            return
+        buffer = self._buffer
+        if buffer.is_unchanged:
+            buffer.take_rest()
+            if any(piece.spoken is not None for piece in pieces):
+                buffer.push(self.stage.held)
+        if not buffer.is_empty or any(piece.spoken is not None for piece in pieces):
+            for piece in pieces:
+                buffer.push(piece.said, None if piece.spoken is None else piece.written)
+        yield from self._with_written(self.stage.push("".join([piece.said for piece in pieces])))
 
     def finish(self, following: str = "") -> Iterator[Piece]:
         yield from self._with_written(self.stage.finish(following))
@@ -61,6 +70,9 @@ class _Link:
             yield Piece(rest.written, rest.spoken)
 
     def _with_written(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        if self._buffer.is_empty:
+            yield from pieces
+            return
         take_runs = self._buffer.take_runs
         for piece in pieces:
             runs = take_runs(len(piece.written))

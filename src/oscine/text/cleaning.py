@@ -48,6 +48,8 @@ _BULLETS = r"\-+*\u2022\u2023\u25aa\u25cf\u25cb\u25e6\u00b7\u2013\u2014\u2043"
 
 _TRANSLATION = str.maketrans(_FOLDED | _QUOTES)
 _FOLD_RUN = re.compile(f"[{''.join(map(re.escape, _FOLDED))}]{{1,{_MAX_RUN}}}")
+_QUOTE_CHARS = "".join(_QUOTES)
+_QUOTE_RUN = re.compile(f"[{_QUOTE_CHARS}]{{1,{_MAX_RUN}}}")
 _INVISIBLE_RUN = re.compile(f"[{_INVISIBLE}{_CONTROLS}]{{1,{_MAX_RUN}}}")
 _STYLED_RUN = re.compile(f"[{_STYLED}]{{1,{_MAX_RUN}}}")
 _EMOJI_RUN = re.compile(rf"[ \t]{{0,8}}{_EMOJI}(?:[ \t]{{0,2}}{_EMOJI}){{0,{_MAX_RUN}}}")
@@ -61,9 +63,9 @@ _ENTITY_BEGUN = re.compile(r"&(?:[A-Za-z][A-Za-z0-9]{0,30}|#\d{0,7}|#[xX][0-9a-f
 _ESCAPED = re.compile(r"\\([\\`*_{}\[\]()#+\-.!~|<>])")
 
 _ATTRIBUTE = r"""\s+[\w:@.\-]+\s*=\s*(?:"[^"<>]*"|'[^'<>]*'|[^\s"'<>=]+)"""
-_TAG = re.compile(rf"</?([A-Za-z][\w:.\-]*)(?:{_ATTRIBUTE})*\s*/?>|<!--(?:[^-]|-(?!->))*-->|<![A-Za-z][^<>]*>")
+_TAG = re.compile(rf"</?([A-Za-z][\w:.\-]*)(?:{_ATTRIBUTE})*\s*/?>|<!--(?:[^-]++|-(?!->))*+-->|<![A-Za-z][^<>]*>")
 _AUTOLINK = re.compile(r"<((?:https?://|mailto:|www\.)[^\s<>]+|[^\s<>@]+@[^\s<>@]+)>")
-_TAG_BEGUN = re.compile(r"<(?:[/!]?(?:[A-Za-z][^<>]*|--(?:[^-]|-(?!->))*-?-?|-?))?\Z")
+_TAG_BEGUN = re.compile(r"<(?:[/!]?(?:[A-Za-z][^<>]*|--(?:[^-]++|-(?!->))*-?-?|-?))?\Z")
 # Tags with a pause before and after them.
 _BLOCK_NAMES = """address article aside blockquote body br caption center dd div dl dt fieldset figcaption figure footer
 form h1 h2 h3 h4 h5 h6 head header hr html legend li main nav ol option p paragraph pre section sentence table tbody td
@@ -265,19 +267,19 @@ def _emphasis(text: str, at: int, before: str, *, ended: bool) -> Match | None:
 
 
 def _tag(text: str, at: int, before: str, *, ended: bool) -> Match | None:
-    window = text[: at + _MAX_TAG_CHARS]
-    if found := _AUTOLINK.match(window, at):
+    limit = min(len(text), at + _MAX_TAG_CHARS)
+    if found := _AUTOLINK.match(text, at, limit):
         return Match(found.end(), found[1].removeprefix("mailto:"))
     if _ARROW.match(text, at):
         return _separator(_ARROW, text, at, before, ended=ended)
     end, is_block = at, False
     for _ in range(_MAX_RUN):
-        found = _TAG.match(window, end)
+        found = _TAG.match(text, end, limit)
         if found is None:
             break
         is_block |= (found[1] or "").lower() in _BLOCKS
         end = found.end()
-    may_go_on = end == len(text) or (len(window) == len(text) and _TAG_BEGUN.match(window, end))
+    may_go_on = end == len(text) or (limit == len(text) and _TAG_BEGUN.match(text, end))
     if may_go_on and not ended:
         raise NeedMoreText
     if end == at:
@@ -371,6 +373,20 @@ _WITH_BREAKS = re.compile(
 )  # scripts whose words a zero-width space separates
 
 
+def _quotes(text: str, at: int, before: str, *, ended: bool) -> Match | None:
+    """A run of typographic quotes. Next to wide characters they stay."""
+    end = _QUOTE_RUN.match(text, at).end()  # type: ignore[union-attr]
+    if end == len(text) and not ended:
+        end -= 1  # the last one waits for the character after it
+        if end == at:
+            raise NeedMoreText
+    elif _IS_WIDE.match(text, end):
+        end -= 1
+    if end == at or _IS_WIDE.match(before.rstrip(_QUOTE_CHARS)[-1:]):
+        return None
+    return Match(end, folded(text[at:end]))
+
+
 def _character(text: str, at: int, before: str, *, ended: bool) -> Match | None:
     char = text[at]
     if char in _FOLD_CHARS:
@@ -383,9 +399,7 @@ def _character(text: str, at: int, before: str, *, ended: bool) -> Match | None:
             plain = plain.lstrip()
         return Match(_run_end(run, ended=ended), plain)
     if char in _QUOTES:
-        _need(text, at, 2, ended=ended)
-        left, right = before.rstrip("".join(_QUOTES))[-1:], text[at + 1 : at + 2]
-        return None if any(map(_IS_WIDE.match, left + right)) else Match(at + 1, _QUOTES[char])
+        return _quotes(text, at, before, ended=ended)
     if _IS_STYLED.match(char):
         styled = _STYLED_RUN.match(text, at)
         assert styled is not None

@@ -20,7 +20,7 @@ from oscine.text.pauses import MAX_PAUSES_S, BreakRule, ParagraphRule, has_break
 from oscine.text.pronunciations import PronunciationRule, check_pronunciations
 from oscine.text.scanner import Piece, Rule, TextScanner
 from oscine.text.segmenter import Segmenter, SegmenterConfig, SegmentPiece, segment_text
-from oscine.text.spoken_text import Pause, Replacement, SpokenBuffer, SpokenText
+from oscine.text.spoken_text import Pause, Replacement, Run, SpokenBuffer, SpokenText
 
 Prepared = SpokenText | Pause
 _SLICE_CHARS = 4096  # prepared at once
@@ -101,23 +101,27 @@ class _Parts:
         self._done: list[SpokenBuffer | Pause] = []
 
     def extend(self, pieces: Iterable[Piece]) -> None:
-        buffer = self._done[-1] if self._done else None
-        chars = 0
+        words: list[Run] = []
         for written, spoken, pause_s, _ in pieces:
             if pause_s:
+                self._push(words)
+                words = []
                 self._limit.add(pause_s)
                 self._done.append(Pause(pause_s))
-                buffer = None
-                continue
-            if not isinstance(buffer, SpokenBuffer):
-                self._done.append(buffer := SpokenBuffer())
-            if spoken is None:
-                buffer.push(written)
-                chars += len(written)
             else:
-                buffer.push(spoken, written)
-                chars += len(spoken)
-        self._chars += chars
+                words.append((written, None) if spoken is None else (spoken, written))
+        self._push(words)
+
+    def _push(self, words: list[Run]) -> None:
+        if not words:
+            return
+        if not self._done or isinstance(self._done[-1], Pause):
+            self._done.append(SpokenBuffer())
+        buffer = self._done[-1]
+        assert isinstance(buffer, SpokenBuffer)
+        chars = len(buffer)
+        buffer.extend(words)
+        self._chars += len(buffer) - chars
         if self._max_chars is not None and self._chars > self._max_chars:
             message = f"spelled out, the text has more than {self._max_chars} characters (the limit); split it"
             raise RequestError(message, "text")
@@ -272,8 +276,7 @@ class StreamingPreparation:
         if not pieces:
             return []
         self._begun = True
-        for one in pieces:
-            self._buffer.push(one.said, None if one.spoken is None else one.written)
+        self._buffer.extend((one.said, None if one.spoken is None else one.written) for one in pieces)
         return self._pieces(self._segmenter.push("".join([one.said for one in pieces])))
 
     def _pieces(self, pieces: Iterable[SegmentPiece]) -> list[StreamPiece]:

@@ -76,10 +76,19 @@ class SpokenBuffer:
 
     def __init__(self) -> None:
         self._runs: deque[Run] = deque()
-        self._spoken_chars = 0
+        self._spoken_chars = self._changed_runs = 0
 
     def __len__(self) -> int:
         return self._spoken_chars
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._runs
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether everything is the user's own text."""
+        return not self._changed_runs
 
     @property
     def spoken(self) -> str:
@@ -90,6 +99,14 @@ class SpokenBuffer:
         if spoken or written:
             self._runs.append((spoken, written))
             self._spoken_chars += len(spoken)
+            self._changed_runs += written is not None
+
+    def extend(self, runs: Iterable[Run]) -> None:
+        """Pushes runs that are not empty."""
+        added = list(runs)
+        self._runs += added
+        self._spoken_chars += sum([len(spoken) for spoken, _ in added])
+        self._changed_runs += sum([written is not None for _, written in added])
 
     def take(self, chars: int) -> SpokenText:
         """The next characters. A replacement that is cut belongs to the piece that it begins in."""
@@ -97,7 +114,8 @@ class SpokenBuffer:
 
     def take_rest(self) -> SpokenText:
         """Everything, with what was left out at the end."""
-        runs, self._spoken_chars = list(self._runs), 0
+        runs = list(self._runs)
+        self._spoken_chars = self._changed_runs = 0
         self._runs.clear()
         return _joined(runs)
 
@@ -111,10 +129,15 @@ class SpokenBuffer:
             if len(spoken) > left:
                 queue.appendleft((spoken[left:], None if written is None else ""))
                 run = spoken[:left], written
+            elif written is not None:
+                self._changed_runs -= 1
             runs.append(run)
             left -= len(run[0])
         self._spoken_chars -= chars
         return runs
+
+
+_new = tuple.__new__  # twice as quick as the constructor of a named tuple
 
 
 def _joined(runs: Iterable[Run]) -> SpokenText:
@@ -124,7 +147,7 @@ def _joined(runs: Iterable[Run]) -> SpokenText:
         shown = run if original is None else original
         end, written_end = at + len(run), written_at + len(shown)
         if original is not None:
-            replacements.append(Replacement(at, end, written_at, written_end))
+            replacements.append(_new(Replacement, (at, end, written_at, written_end)))
         spoken.append(run)
         written.append(shown)
         at, written_at = end, written_end

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from oscine.text.english import lexicon as lex
 from oscine.text.english import words
@@ -98,49 +100,93 @@ class EnglishReader:
     def _reading(self, text: str, start: int, end: int, *, ended: bool, following: str) -> tuple[int, str] | None:
         """The end of what is read together, and how it is spoken. None: as it is written."""
         chunk = text[start:end]
-        lead, core, trail = _EDGES.match(chunk).groups()  # type: ignore[union-attr]
-        if _AREA_CODE.match(chunk):
-            lead, core = "", lead + core
-        name = core.lower()
-        abbreviated = trail.startswith(".") and name in _DOTTED
+        shape = _shape(chunk)
         group, after, beyond = end, "", ""
-        if (
-            _DIGIT.search(core)
-            or core in lex.CURRENCIES
-            or name in lex.MONTHS
-            or abbreviated
-            or words.initials.match(core + ".")
-            or (core.isupper() and trail == "." and len(core) == 1)
-        ):
+        if shape.may_go_on:
             group, beyond = _group(text, start, end, ended=ended, following=following)
-            after = text[end:].lstrip()[:1] if group > end else beyond
-        pause = "," if "(" in lead or "[" in lead else ""
-        at = start + len(lead)
-        if found := self._read_group(text[at:group], core, trail, after, beyond, abbreviated=abbreviated):
-            length, spoken = found
-            finish = at + length
-            rest_end = max(finish, end)
-            tail = text[finish:rest_end] if rest_end > finish else ""
-            more = ""
-            if tail:
-                kept = tail if all(char in _TRAIL for char in tail) else None
-                if kept is None:
-                    inner = tail.lstrip("-")
-                    if inner and words.word_pattern.fullmatch(inner.rstrip(_TRAIL)):
-                        kept = ("-" if tail[0] == "-" else " ") + inner
-                    else:
-                        kept = " " + words.fallback(tail) + tail[len(tail.rstrip(".,;:!?")) :]
-                more = _marks(kept)
-            return rest_end, pause + spoken + more
-        if lead.strip("\"'") or trail.strip("\"'.,;:!?"):
-            inner = core if _PLAIN.fullmatch(core) else words.fallback(core)
-            return end, pause + inner + _marks(trail)
-        return None
+            after = text[end:group].lstrip()[:1] if group > end else beyond
+        before = self._before if shape.looks_back else ""
+        found = _read(chunk, text[end:group], before, _kind(after), _kind(beyond))
+        return found and (start + found[0], found[1])
 
-    def _read_group(
-        self, group: str, core: str, trail: str, after: str, beyond: str, *, abbreviated: bool
-    ) -> tuple[int, str] | None:
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What a chunk is by itself."""
+
+    lead: str  # opening brackets and quotes
+    core: str
+    trail: str  # marks after it
+    is_abbreviated: bool
+    may_go_on: bool  # with the chunks after it
+    looks_back: bool  # its reading depends on the chunk before it
+
+
+@lru_cache(maxsize=8192)
+def _shape(chunk: str) -> _Shape:
+    lead, core, trail = _EDGES.match(chunk).groups()  # type: ignore[union-attr]
+    if _AREA_CODE.match(chunk):
+        lead, core = "", lead + core
+    name = core.lower()
+    is_abbreviated = trail.startswith(".") and name in _DOTTED
+    may_go_on = (
+        is_abbreviated
+        or core in lex.CURRENCIES
+        or name in lex.MONTHS
+        or bool(_DIGIT.search(core) or words.initials.match(core + "."))
+        or (core.isupper() and trail == "." and len(core) == 1)
+    )
+    looks_back = is_abbreviated or len(core) == 1 or not set(core) - set("IVXLCDM")
+    return _Shape(lead, core, trail, is_abbreviated, may_go_on, looks_back)
+
+
+@lru_cache(maxsize=64)
+def _kind(char: str) -> str:
+    """Stands for all characters that make no difference before it: few kinds mean few readings."""
+    return "" if not char else "A" if char.isupper() else "0" if char.isdigit() else "a"
+
+
+@lru_cache(maxsize=4096)
+def _read(chunk: str, more: str, before: str, after: str, beyond: str) -> tuple[int, str] | None:
+    """Reads a chunk and those that may belong to it. Returns how many characters are read, and how they are spoken."""
+    shape = _shape(chunk)
+    lead, core, trail = shape.lead, shape.core, shape.trail
+    pause = "," if "(" in lead or "[" in lead else ""
+    at, end = len(lead), len(chunk)
+    reading = _Reading(core, trail, before, after, beyond, shape.is_abbreviated)
+    if found := reading.of((chunk + more)[at:]):
+        length, spoken = found
+        finish = at + length
+        rest_end = max(finish, end)
+        tail = chunk[finish:] if rest_end > finish else ""
+        if tail and any(char not in _TRAIL for char in tail):
+            inner = tail.lstrip("-")
+            if inner and words.word_pattern.fullmatch(inner.rstrip(_TRAIL)):
+                tail = ("-" if tail[0] == "-" else " ") + inner
+            else:
+                tail = " " + words.fallback(tail) + tail[len(tail.rstrip(".,;:!?")) :]
+        return rest_end, pause + spoken + (_marks(tail) if tail else "")
+    if lead.strip("\"'") or trail.strip("\"'.,;:!?"):
+        inner = core if _PLAIN.fullmatch(core) else words.fallback(core)
+        return end, pause + inner + _marks(trail)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """The chunk that is read, between the chunk before it and the kinds of characters after it."""
+
+    core: str
+    trail: str
+    before: str
+    after: str  # kind of the first character after the chunk
+    beyond: str  # and after the group
+    is_abbreviated: bool
+
+    def of(self, group: str) -> tuple[int, str] | None:
         """How many characters are read, and how they are spoken. `group` begins with `core` and `trail`."""
+        core, trail, after, beyond = self.core, self.trail, self.after, self.beyond
+        abbreviated = self.is_abbreviated
         if not core:
             return None
         name = core.lower()
@@ -168,13 +214,13 @@ class EnglishReader:
             if group[length - 1] == "." and (not beyond or beyond.isupper()):
                 spoken += "."  # of "p.m." at the end of a sentence
             return length, spoken
-        if (spoken := words.roman_number(core, self._before)) is not None:
+        if (spoken := words.roman_number(core, self.before)) is not None:
             return len(core), spoken
         if words.initials.fullmatch(core + ".") and trail.startswith(".") and "." in core:
             return len(core) + 1, words.letters(core.replace(".", "")) + ("" if after and not after.isupper() else ".")
         if core.isascii() and core.isalpha():
             if core.isupper() and (len(core) > 1 or core not in "AIO"):
-                is_initial = len(core) == 1 and trail == "." and after.isupper() and not self._before.islower()
+                is_initial = len(core) == 1 and trail == "." and after.isupper() and not self.before.islower()
                 length = len(core) + is_initial  # "J. Doe"
                 return length, words.capitals(core) if len(core) > 1 else words.letters(core)
             stem = core[:-1]
@@ -184,7 +230,7 @@ class EnglishReader:
         if _PLAIN.fullmatch(core):
             return None
         if core == "-":
-            return 1, "minus" if _DIGIT.search(self._before) else ""
+            return 1, "minus" if _DIGIT.search(self.before) else ""
         folded = words.without_accents(core)
         if folded != core and _PLAIN.fullmatch(folded):
             return len(core), folded
@@ -195,7 +241,7 @@ class EnglishReader:
         return len(core), words.fallback(folded)
 
     def _abbreviation(self, name: str, after: str) -> str | None:
-        if name in lex.AFTER_NAME and (not after.isupper() or (self._before[:1].isupper() and name != "dr")):
+        if name in lex.AFTER_NAME and (not after.isupper() or (self.before[:1].isupper() and name != "dr")):
             return lex.AFTER_NAME[name]
         if name in lex.TITLES:
             return lex.TITLES[name]
@@ -226,38 +272,49 @@ def _is_sentence_end(chunk: str) -> bool:
 
 def _group(text: str, start: int, end: int, *, ended: bool, following: str) -> tuple[int, str]:
     """The end of the chunks that may be read together, and the first character after them."""
-    for _ in range(_MAX_CHUNKS):
+    for count in range(_MAX_CHUNKS + 1):
         found = _TOKEN.match(text, end)
         if found is None or found[2] is None:
             if not ended:
                 raise _NeedMoreTextError
             return end, following.lstrip()[:1]
-        chunk = found[2]
-        if found.end() == len(text) and not ended and len(chunk) < _MAX_CHUNK and _may_follow(chunk):
+        chunk, chunk_end = found[2], found.end()
+        link = _link(chunk)
+        if count == _MAX_CHUNKS:
+            break
+        if chunk_end == len(text) and not ended and link.may_follow and len(chunk) < _MAX_CHUNK:
             raise _NeedMoreTextError
-        if text[end - 1] in ".;:!?" and not text[end - 2 : end - 1].isalpha():
-            return end, chunk[0]
-        if not _follows(chunk) or (chunk[0].isdigit() and not _JOINS.search(text[start:end]) and "/" not in chunk):
-            return end, chunk[0]
-        end = found.end()
-    found = _TOKEN.match(text, end)
-    if found is None or found[2] is None:
-        if not ended:
-            raise _NeedMoreTextError
-        return end, following.lstrip()[:1]
-    return end, found[2][0]
+        if not link.follows or (text[end - 1] in ".;:!?" and not text[end - 2 : end - 1].isalpha()):
+            break
+        if link.needs_joint and not _joins(text[start:end]):
+            break
+        end = chunk_end
+    return end, chunk[0]
 
 
-def _may_follow(chunk: str) -> bool:
-    return _follows(chunk) or chunk in _BEGINNINGS or chunk.rstrip(_TRAIL) in _BEGINNINGS
+class _Link(NamedTuple):
+    """How a chunk belongs to the group before it."""
+
+    may_follow: bool  # once it is complete
+    follows: bool
+    needs_joint: bool  # a number, which follows only some groups
 
 
-def _follows(chunk: str) -> bool:
-    return (
+@lru_cache(maxsize=8192)
+def _link(chunk: str) -> _Link:
+    word = chunk.rstrip(_TRAIL)
+    follows = (
         bool(_DIGIT.match(chunk.lstrip("(-")))
-        or chunk.rstrip(_TRAIL) in _FOLLOWING
+        or word in _FOLLOWING
         or (chunk[0] in "(½¼¾⅓⅔⅛⅜⅝⅞" and chunk[1:2].isdigit())
     )
+    may_follow = follows or chunk in _BEGINNINGS or word in _BEGINNINGS
+    return _Link(may_follow, follows, chunk[0].isdigit() and "/" not in chunk)
+
+
+@lru_cache(maxsize=8192)
+def _joins(group: str) -> bool:
+    return bool(_JOINS.search(group))
 
 
 def _marks(trail: str) -> str:

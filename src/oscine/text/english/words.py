@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 from functools import lru_cache
 
 from oscine.text.english import lexicon as lex
@@ -13,6 +14,7 @@ _NUM = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
 _END = r"(?![\w%°$€£¥@/\\]|[.,:]\d|-\d)"
 _UNIT = "|".join(sorted(map(re.escape, lex.UNITS), key=len, reverse=True))
 _MONEY = "|".join(sorted(map(re.escape, lex.CURRENCIES), key=len, reverse=True))
+_MONEY_CHARS = frozenset(name[0] for name in lex.CURRENCIES)
 _MONTH = "(?:" + "|".join(sorted({name.capitalize() for name in lex.MONTHS}, key=len, reverse=True)) + r")\b\.?"
 _MAGNITUDE = r"(?:\s?(thousand|million|billion|trillion|[kKMBmb]n?|tn)\b)?"
 _HALF = r"(?:\s?([AaPp])\.?[Mm]\b\.?)"
@@ -156,78 +158,101 @@ def _phone(text: str) -> str:
     return ", ".join(groups)
 
 
+_Found = re.Match[str]
+
+
+def _month_day(found: _Found) -> str | None:
+    if not 1 <= int(found[2]) <= 31:
+        return None
+    month = lex.MONTHS[found[1].rstrip(".").lower()]
+    return f"{month} {ordinal(int(found[2]))}" + (f", {_year(found[3])}" if found[3] else "")
+
+
+def _day_month(found: _Found) -> str | None:
+    if not 1 <= int(found[1]) <= 31:
+        return None
+    words = f"{ordinal(int(found[1]))} {'of ' if found[2] else ''}{lex.MONTHS[found[3].rstrip('.').lower()]}"
+    return words + (f" {_year(found[4])}" if found[4] else "")
+
+
+def _times(found: _Found) -> str:
+    first = _clock(found[1], found[2], None if found[2] else "p").removesuffix(" pea em")
+    return f"{first} to {_clock(found[3], found[4], found[5])}"
+
+
+def _and_fraction(whole_text: str, words: str) -> str:
+    return f"{whole(whole_text)} and {words.replace('one ', 'a ', 1)}" if whole_text else words
+
+
+def _measure(found: _Found) -> str | None:
+    text = found.string
+    if found[4] == "s" and _DECADE.match(text):
+        return None
+    one, several = lex.UNITS[found[4]]
+    is_glued = text[found.start(4) - 1] == "-"
+    amount = f"{decimal(found[2])} to {decimal(found[3])}" if found[3] else decimal(found[2])
+    is_one = (found[2] == "1" and not found[3]) or is_glued
+    return f"{_signed(found[1], amount)} {one if is_one else several}"
+
+
+def _decade(found: _Found) -> str:
+    return plural(_year(found[1]) if len(found[1]) == 4 else cardinal(int(found[1])))
+
+
+def _dotted(found: _Found) -> str:
+    version = "version " if found[0][0] in "vV" else ""
+    return version + " point ".join(map(whole, found[1].split(".")))
+
+
+# What is read, first match first: characters of which one must be in the text, a pattern, and the words.
+_NUMERIC: tuple[tuple[frozenset[str], re.Pattern[str], Callable[[_Found], str | None]], ...] = tuple(
+    (frozenset(chars), pattern, read)
+    for chars, pattern, read in (
+        ("+-.( ", _PHONE, lambda found: _phone(found[0])),
+        (" -", _CARD, lambda found: _phone(found[0])),
+        ("-", _ISO, lambda found: _date(int(found[3]), int(found[2]), found[1])),
+        ("/", _US, lambda found: _date(int(found[2]), int(found[1]), found[3])),
+        ("JFMASOND", _MONTH_DAY, _month_day),
+        ("JFMASOND", _DAY_MONTH, _day_month),
+        ("-", _TIMES, _times),
+        (":", _CLOCKS, lambda found: f"{_clock(found[1], found[2], None)} to {_clock(found[3], found[4], None)}"),
+        (":", _CLOCK, lambda found: _clock(found[1], found[2], found[4])),
+        (":", _SCORE, lambda found: f"{decimal(found[1])} to {decimal(found[2])}"),
+        ("mM", _HOUR, lambda found: _clock(found[1], None, found[2])),
+        ("-", _MONEY_RANGE, lambda found: f"{decimal(found[2])} to {_money(found[3], found[1])}"),
+        (_MONEY_CHARS, _MONEY_FIRST, lambda found: _signed(found[1], _money(found[3], found[2], found[4]))),
+        (_MONEY_CHARS, _MONEY_LAST, lambda found: _signed(found[1], _money(found[2], found[3]))),
+        ("x\u00d7", _BY, lambda found: " by ".join(decimal(one) for one in found.groups() if one)),
+        ("/", _MIXED, lambda found: _and_fraction(found[1], _fraction(found[2], found[3]))),
+        (lex.FRACTIONS, _WITH_FRACTION, lambda found: _and_fraction(found[1], lex.FRACTIONS[found[2]])),
+        ("'", _FEET, lambda found: f"{whole(found[1])} foot {whole(found[2])}"),
+        ({name[0] for name in lex.UNITS}, _MEASURE, _measure),
+        ("tdh", _ORDINAL, lambda found: ordinal(int(found[1].replace(",", "")))),
+        ("s", _DECADE, _decade),
+        (".", _DOTTED, _dotted),
+        ("vV", _VERSION, lambda found: f"version {decimal(found[1])}"),
+        ("-", _RANGE, lambda found: f"{number(found[1])} to {number(found[2])}"),
+        ("+=\u00d7\u00f7*", _MATH, lambda found: f"{decimal(found[1])} {lex.SYMBOLS[found[2]]} "),
+        ("0123456789", _NUMBER, lambda found: _signed(found[1], number(found[2]))),
+    )
+)
+
+
 @lru_cache(maxsize=1024)
 def numeric(text: str) -> tuple[int, str] | None:
     """What a group of words begins with that has digits, a sign of a currency or the name of a month."""
-    if found := _PHONE.match(text) or _CARD.match(text):
-        return found.end(), _phone(found[0])
-    spoken: str | None
-    if (found := _ISO.match(text)) and (spoken := _date(int(found[3]), int(found[2]), found[1])):
-        return found.end(), spoken
-    if (found := _US.match(text)) and (spoken := _date(int(found[2]), int(found[1]), found[3])):
-        return found.end(), spoken
-    if (found := _MONTH_DAY.match(text)) and 1 <= int(found[2]) <= 31:
-        month = lex.MONTHS[found[1].rstrip(".").lower()]
-        return found.end(), f"{month} {ordinal(int(found[2]))}" + (f", {_year(found[3])}" if found[3] else "")
-    if (found := _DAY_MONTH.match(text)) and 1 <= int(found[1]) <= 31:
-        month = lex.MONTHS[found[3].rstrip(".").lower()]
-        words = f"{ordinal(int(found[1]))} {'of ' if found[2] else ''}{month}"
-        return found.end(), words + (f" {_year(found[4])}" if found[4] else "")
-    if found := _TIMES.match(text):
-        first, last = _clock(found[1], found[2], None if found[2] else "p"), _clock(found[3], found[4], found[5])
-        return found.end(), f"{first.removesuffix(' pea em')} to {last}"
-    if found := _CLOCKS.match(text):
-        return found.end(), f"{_clock(found[1], found[2], None)} to {_clock(found[3], found[4], None)}"
-    if found := _CLOCK.match(text):
-        return found.end(), _clock(found[1], found[2], found[4])
-    if found := _SCORE.match(text):
-        return found.end(), f"{decimal(found[1])} to {decimal(found[2])}"
-    if found := _HOUR.match(text):
-        return found.end(), _clock(found[1], None, found[2])
-    if found := _MONEY_RANGE.match(text):
-        return found.end(), f"{decimal(found[2])} to {_money(found[3], found[1])}"
-    if found := _MONEY_FIRST.match(text):
-        return found.end(), _signed(found[1], _money(found[3], found[2], found[4]))
-    if found := _MONEY_LAST.match(text):
-        return found.end(), _signed(found[1], _money(found[2], found[3]))
-    if found := _BY.match(text):
-        return found.end(), " by ".join(decimal(one) for one in found.groups() if one)
-    if found := _MIXED.match(text):
-        words = _fraction(found[2], found[3])
-        return found.end(), f"{whole(found[1])} and {words.replace('one ', 'a ', 1)}" if found[1] else words
-    if found := _WITH_FRACTION.match(text):
-        words = lex.FRACTIONS[found[2]]
-        return found.end(), f"{whole(found[1])} and {words.replace('one ', 'a ', 1)}" if found[1] else words
-    if found := _FEET.match(text):
-        return found.end(), f"{whole(found[1])} foot {whole(found[2])}"
-    if (found := _MEASURE.match(text)) and not (found[4] == "s" and _DECADE.match(text)):
-        one, several = lex.UNITS[found[4]]
-        glued = text[found.end() - len(found[4]) - 1] == "-"
-        amount = (f"{decimal(found[2])} to {decimal(found[3])}") if found[3] else decimal(found[2])
-        return (
-            found.end(),
-            f"{_signed(found[1], amount)} {one if (found[2] == '1' and not found[3]) or glued else several}",
-        )
-    if found := _ORDINAL.match(text):
-        return found.end(), ordinal(int(found[1].replace(",", "")))
-    if found := _DECADE.match(text):
-        return found.end(), plural(_year(found[1]) if len(found[1]) == 4 else cardinal(int(found[1])))
-    if found := _DOTTED.match(text):
-        return found.end(), ("version " if text[0] in "vV" else "") + " point ".join(map(whole, found[1].split(".")))
-    if found := _VERSION.match(text):
-        return found.end(), f"version {decimal(found[1])}"
-    if found := _RANGE.match(text):
-        return found.end(), f"{number(found[1])} to {number(found[2])}"
-    if found := _MATH.match(text):
-        return found.end(), f"{decimal(found[1])} {lex.SYMBOLS[found[2]]} "
-    if found := _NUMBER.match(text):
-        return found.end(), _signed(found[1], number(found[2]))
+    chars = set(text)
+    for needed, pattern, read in _NUMERIC:
+        if not needed.isdisjoint(chars) and (found := pattern.match(text)) and (spoken := read(found)):
+            return found.end(), spoken
     return None
 
 
 @lru_cache(maxsize=1024)
 def address(text: str) -> tuple[int, str] | None:
     """An e-mail address, a URL, a file's name, a hashtag or a handle."""
+    if _ADDRESS_CHARS.isdisjoint(text):
+        return None
     if found := _EMAIL.match(text):
         return found.end(), f"{_path(found[1])} at {_path(found[2])}"
     if found := _URL.match(text):
@@ -243,6 +268,7 @@ def address(text: str) -> tuple[int, str] | None:
     return None
 
 
+_ADDRESS_CHARS = frozenset("@.#/")  # every address has one
 _PATH_SIGNS = {".": "dot", "/": "slash", "-": "dash", "_": "underscore", "@": "at", "\\": "backslash", ":": "colon"}
 
 

@@ -28,6 +28,7 @@ _SCRIPTS = (  # in this order: Japanese has Chinese characters too
     ("zh", re.compile(r"[\u4e00-\u9fff]")),
     ("ru", re.compile(r"[\u0400-\u04ff]")),
 )
+_ANY_SCRIPT = re.compile("|".join(letters.pattern for _, letters in _SCRIPTS))
 # Frequent words that the other languages have rarely.
 _FREQUENT_WORDS = {
     "en": "the and of to is are was were in it you that for with on have has this at by from not we they be will costs",
@@ -45,7 +46,7 @@ _LANGUAGES_OF = {
     for words in _FREQUENT_WORDS.values()
     for word in words.split()
 }
-_WORD = re.compile(r"\b[^\W\d_]+\b")
+_WORD = re.compile(r"\w+")
 
 
 def has_rules(language: str) -> bool:
@@ -67,14 +68,14 @@ def code_of(language: str) -> str | None:
 
 def guess(context: str) -> str | None:
     """Guesses by script, then by frequent words. Returns None if neither tells."""
-    for code, letters in _SCRIPTS:
-        if letters.search(context):
-            return code
-    votes: Counter[str] = Counter()
+    if not context.isascii() and _ANY_SCRIPT.search(context):
+        return next(code for code, letters in _SCRIPTS if letters.search(context))
     lower = context.lower()
-    for word in _WORD.findall(lower):
-        votes.update(_LANGUAGES_OF.get(word, ()))
-    votes.update(_LANGUAGE_OF_LETTER[letter] for letter in _LETTER.findall(lower))
-    ranked = votes.most_common(2)
-    is_clear = len(ranked) == 1 or (len(ranked) == 2 and ranked[0][1] > ranked[1][1])
+    votes = [code for word in _WORD.findall(lower) for code in _LANGUAGES_OF.get(word, ())]
+    if not context.isascii():
+        votes += [_LANGUAGE_OF_LETTER[letter] for letter in _LETTER.findall(lower)]
+    if not votes:
+        return None
+    ranked = Counter(votes).most_common(2)
+    is_clear = len(ranked) == 1 or ranked[0][1] > ranked[1][1]
     return ranked[0][0] if is_clear else None

@@ -6,7 +6,7 @@ What is not understood, such as "1.2.3" or "555-0100", stays as it is.
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 
 from oscine.text.normalization.calendar import Calendar, months_by_name
 from oscine.text.normalization.quantities import CURRENCIES, SYMBOLS, UNITS, Number, QuantitySpeller
@@ -60,6 +60,7 @@ _TO = {
     "es": " a ", "it": " a ",
 }  # fmt: skip
 _MAGNITUDE = re.compile(r"\s(thousand|million|billion|trillion)\b")
+_SHORT_WORD = re.compile(r"(?<!\w)\w{2,5}\Z")
 _GLUED = re.compile(rf"[^\W_{WIDE}]")
 _CONTINUES = re.compile(r"[.,:/\-–]?\d")
 _UNREAD = re.compile(r"[-−]?\d[\d.,:/\-–]*\w*")
@@ -92,9 +93,13 @@ class NumberWords:
         self._number = re.compile(rf"(?P<sign>[-−]?){number}")
         self._currency_first = re.compile(rf"(?P<sign>[-−]?){_CURRENCY}{_SPACE}{number}{_END}")
         self._currency_last = re.compile(rf"(?P<sign>[-−]?){number}{_SPACE}{_CURRENCY}")
+        self._cached_match = lru_cache(maxsize=1024)(self._match)
 
     def match(self, text: str, before: str) -> tuple[int, str | None] | None:
         """What the text begins with. Without words it stays as it is; None: it is no number."""
+        return self._cached_match(text, _last_word(before))
+
+    def _match(self, text: str, before: str) -> tuple[int, str | None] | None:
         if phone := (_PHONE_AFTER_PLUS if before.endswith("+") else _PHONE).match(text):
             return phone.end(), None
         kinds = self._date, self._named_date, self._time, self._amount, self._ordinal, self._range, self._quantity
@@ -205,6 +210,16 @@ class NumberWords:
         if number.is_like_a_year and self._spell.reads_as_year(int(number.whole)):
             return self._spell.year(int(number.whole))
         return self._spell.number(number.whole, number.fraction, negative=number.negative)
+
+
+def _last_word(before: str) -> str:
+    """What the words of a number may depend on: a plus sign, or a short word such as a German article."""
+    if before.endswith("+"):
+        return "+"
+    if not before or not before[-1].isspace():
+        return ""
+    word = _SHORT_WORD.search(before.rstrip()[-6:])
+    return f"{word[0]} " if word else ""
 
 
 def _number_pattern(code: str) -> str:

@@ -81,6 +81,7 @@ _MILLIONS = {
     "it": (re.compile(r"(?:milion[ei]|miliard[oi])$"), " di"),
 }
 _FORMAT = "0.##########"
+_DIGITS = "\0"  # stands for the digits in a pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,19 +107,35 @@ class QuantitySpeller:
     def __init__(self, spell: Speller) -> None:
         self._spell, self._code = spell, spell.code
         self._units, self._numbers = import_babel("units"), import_babel("numbers")
+        self._plural_form = import_babel("core").Locale.parse(spell.code).plural_form
+        # Babel takes 0.2 ms to format a quantity, so its results are kept by unit and by plural form.
+        self._unit_patterns: dict[tuple[str, str], str] = {}
+        self._names: dict[tuple[str, str, bool], str] = {}
 
     def with_unit(self, number: Number, unit: str) -> str:
         words = self._words(number, unit)
         pattern = _PATTERNS.get(self._code, {}).get(unit)
         if pattern is not None:
             return pattern.format(words)
-        value, code = number.value, self._code
-        text: str = self._units.format_unit(value, unit, "long", _FORMAT, locale=code)
-        digits: str = self._numbers.format_decimal(value, _FORMAT, locale=code)
-        text = text.replace("\xa0", " ").replace(digits, words, 1)
+        text = self._unit_pattern(number.value, unit).replace(_DIGITS, words, 1)
+        code = self._code
         if code == "fr":
             return _elided(text)
         return text.replace(" ", "") if code == "ja" else _spaced(text, words) if code == "ko" else text
+
+    def _unit_pattern(self, value: Decimal, unit: str) -> str:
+        key = unit, self._plural(value)
+        if key not in self._unit_patterns:
+            text: str = self._units.format_unit(value, unit, "long", _FORMAT, locale=self._code)
+            digits: str = self._numbers.format_decimal(value, _FORMAT, locale=self._code)
+            self._unit_patterns[key] = text.replace("\xa0", " ").replace(digits, _DIGITS, 1)
+        return self._unit_patterns[key]
+
+    def _plural(self, value: Decimal) -> str:
+        try:
+            return str(self._plural_form(value))
+        except (OverflowError, ValueError):
+            return "other"
 
     def with_currency(self, number: Number, currency: str, *, symbol: bool, magnitude: str = "") -> str:
         """`symbol`: it was written as one. `magnitude`: a word such as "million" between both."""
@@ -140,10 +157,12 @@ class QuantitySpeller:
         if currency == "CNY" and self._code in _YUAN:
             return _YUAN[self._code]
         value = Decimal(1_000_000) if magnitude else number.value
-        name: str = self._numbers.get_currency_name(currency, value, self._code)
-        if self._code == "pt":
-            name = name.lower()
-        return re.sub(_COUNTRY[self._code], "", name) if symbol else name
+        key = currency, self._plural(value), symbol
+        if key not in self._names:
+            name: str = self._numbers.get_currency_name(currency, value, self._code)
+            name = name.lower() if self._code == "pt" else name
+            self._names[key] = re.sub(_COUNTRY[self._code], "", name) if symbol else name
+        return self._names[key]
 
     def _words(self, number: Number, noun: str) -> str:
         gender: Gender = "feminine" if noun in _FEMININE.get(self._code, "").split() else "masculine"

@@ -13,6 +13,8 @@ from oscine.text.scanner import CONTEXT_CHARS, Match, NeedMoreText
 
 _CURRENCY_SIGNS = "".join(sorted({char for symbol in SYMBOLS for char in symbol if not char.isalpha()}))
 _LATIN = ("en", "de", "fr", "es", "pt", "it")
+_LETTERS = re.compile(LETTER)
+_NEAR = 12  # characters from a number to words that may change the guess of its language
 _MAX_WORD_CHARS = 12  # longer than the name of a month
 
 
@@ -44,21 +46,24 @@ class NormalizationRule:
     def __init__(self, name: str) -> None:
         """The language is checked."""
         self._code = languages.code_of(name)
-        self._guessed = "en"  # until a word shows another language
+        self._guessed: str | None = None  # kept until words show another language
 
     def match(self, text: str, at: int, *, ended: bool) -> Match | None:
-        if text[at].isalpha() and not self._may_begin(text, at, ended=ended):
+        char = text[at]
+        if char.isalpha() and not self._may_begin(text, at, ended=ended):
             return None
+        if char.isnumeric() and not char.isdecimal():
+            return None  # a fraction or a letter-like number
         window = _WINDOW.match(text, at)
         full_window = window if self._code else _GUESS_WINDOW.match(text, at)
         if not ended and (full_window is None or full_window.end() == len(text)):
             raise NeedMoreText
         before = text[max(0, at - CONTEXT_CHARS) : at]
-        if self._code is None:
+        if self._code is None and (self._guessed is None or _LETTERS.search(text, max(0, at - _NEAR), at + _NEAR)):
             context = before + text[at : full_window.end() if full_window else len(text)]
-            self._guessed = languages.guess(context) or self._guessed
+            self._guessed = languages.guess(context) or self._guessed or "en"
         rest = text[at : window.end() if window else len(text)]
-        found = words_of(self._code or self._guessed).match(rest, before)
+        found = words_of(self._code or self._guessed or "en").match(rest, before)
         return None if found is None else Match(at + found[0], found[1])
 
     def _may_begin(self, text: str, at: int, *, ended: bool) -> bool:
