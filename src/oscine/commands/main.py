@@ -17,7 +17,7 @@ from rich.text import Text
 
 from oscine import __version__
 from oscine.commands.doctor import doctor
-from oscine.commands.early_worker import early_worker
+from oscine.commands.environment import early_worker
 from oscine.commands.export import export
 from oscine.commands.request_options import with_request_options
 from oscine.commands.triton import triton

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-from oscine.commands.clip_warnings import clip_warnings
+from oscine.commands.voices import clip_warnings
 from oscine.errors import OscineError, RequestError, VoiceError
 from oscine.request import SpeechRequest
 from oscine.speech.capabilities import unsupported_script

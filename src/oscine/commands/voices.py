@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +15,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from oscine.commands.clip_warnings import clip_warnings
 from oscine.commands.environment import default_voices_dir, variable_of
 from oscine.errors import NotFoundError, RequestError
 
@@ -142,3 +144,15 @@ def _voice(source: Path, model: str | None, ref_text: str | None) -> Voice:
 
     with Oscine(model, slots=1) as tts, clip_warnings(Console(stderr=True)):
         return tts.clone(source, ref_text)
+
+
+@contextmanager
+def clip_warnings(console: Console) -> Iterator[None]:
+    """Python would add its file and line."""
+    from oscine.audio.checks import ClipWarning  # here: `--help` needs no numpy
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ClipWarning)
+        yield
+    for one in caught:
+        console.print(f"warning: {one.message}", style="yellow", markup=False, highlight=False, soft_wrap=True)

@@ -47,7 +47,7 @@ _SETTINGS_HEAD = """\
 _MODEL_PY = '''\
 """Written by `oscine triton`; the code is in the installed package."""
 
-from oscine.deploy.tritonserver.{module} import TritonPythonModel
+from oscine.deploy.tritonserver.{module} import {model} as TritonPythonModel
 
 __all__ = ["TritonPythonModel"]
 '''
@@ -121,7 +121,7 @@ class _Writer:
             decoupled=True,
             instances=len(self._settings.devices),
         )
-        self._write_settings(self._write_model(ENGINE, config, "engine_model"))
+        self._write_settings(self._write_model(ENGINE, config, "engine_models", "EngineModel"))
 
     def _write_talker(self) -> None:
         config = config_pbtxt(
@@ -131,7 +131,7 @@ class _Writer:
             about="The engine without its codec: text to codes. It batches its streams itself.",
             decoupled=True,  # one instance: requests for the same stream must reach the same process
         )
-        self._write_settings(self._write_model(TALKER, config, "talker_model"))
+        self._write_settings(self._write_model(TALKER, config, "engine_models", "TalkerModel"))
 
     def _write_codec(self) -> CodecWindow:
         from oscine.export import export_codec_window, read_codec_window
@@ -176,20 +176,17 @@ class _Writer:
         )
         (version / CODEC_SHAPE).write_text(json.dumps(asdict(shape), indent=1) + "\n", encoding="utf-8")
 
-    def _write_model(self, name: str, config: str, module: str | None) -> Path:
+    def _write_model(self, name: str, config: str, module: str | None, model: str = "TritonPythonModel") -> Path:
         """Returns the folder of the version. `module` None: a backend that needs no model.py."""
         version = self._folder / name / "1"
         version.mkdir(parents=True, exist_ok=True)
         (self._folder / name / "config.pbtxt").write_text(config, encoding="utf-8")
         if module is not None:
-            (version / "model.py").write_text(_MODEL_PY.format(module=module), encoding="utf-8")
+            (version / "model.py").write_text(_MODEL_PY.format(module=module, model=model), encoding="utf-8")
         return version
 
     def _write_settings(self, version: Path) -> None:
         (version / SETTINGS).write_text(_SETTINGS_HEAD + self._settings.as_toml(), encoding="utf-8")
-
-
-# --- Writes a model's config.pbtxt.
 
 
 MARK = "# Written by `oscine triton`, which replaces it."
