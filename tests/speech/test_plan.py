@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from oscine.process.resources import WorkPool
 from oscine.request import SamplingParams
 from oscine.server.api.schemas import SpeechBody
 from oscine.voice import Voice
@@ -122,6 +123,6 @@ def test_plain_prose_is_prepared_without_a_thread(client: httpx.Client, monkeypa
     def refuse(*_: object) -> None:
         raise AssertionError("a thread was started")
 
-    monkeypatch.setattr("oscine.speech.plan.asyncio.to_thread", refuse)
+    monkeypatch.setattr(WorkPool, "run", refuse)
     prose = "It was the best of times, it was the worst of times; was it?"
     assert ask(client, input=prose).content == spoken(prose, 1)

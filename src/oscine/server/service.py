@@ -13,6 +13,7 @@ from oscine.audio.encoders import AsyncEncoder, open_encoder, open_file_encoder
 from oscine.audio.formats import FormatName
 from oscine.config import ServerConfig
 from oscine.errors import NotReadyError
+from oscine.process.resources import WorkPool
 from oscine.server.api.field_notes import field_warnings, ignored_fields
 from oscine.server.api.model_admin import ModelAdmin, OpenModel
 from oscine.server.api.schemas import VoiceOptions
@@ -21,7 +22,6 @@ from oscine.server.dialects.kept_files import KeptFiles
 from oscine.server.http.access import ApiKeys
 from oscine.server.http.connections import OpenConnections
 from oscine.server.http.metrics import AlignerMetrics, Metrics
-from oscine.server.http.resources import WorkPool
 from oscine.speech.clips import ClipPolicy
 from oscine.speech.consent_store import ConsentStore
 from oscine.speech.events import SpeechEvent
@@ -120,6 +120,7 @@ class Service:
         if self.aligner:
             self.aligner.close()
         self.models.close()
+        self.planner.close()
         self.model_admin.close()
         self.encode_pool.shutdown(wait=False, cancel_futures=True)
         self.conversions.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -11,13 +10,14 @@ from oscine.audio.encoders import Format, checked_format
 from oscine.audio.formats import FormatName
 from oscine.config import ServerConfig
 from oscine.errors import ConfigError, RequestError, TooLargeError
+from oscine.process.resources import WorkPool
 from oscine.request import RANDOM_SEED, SpeechRequest, VoiceSource
 from oscine.speech.capabilities import AUTO, check_can_clone, check_speaker_width, unsupported_script
 from oscine.speech.clips import ClipPolicy, fetch_clip
 from oscine.speech.models import ServedModel
 from oscine.speech.words import AsyncAligner, check_aligner
 from oscine.text.cleaning import is_plain
-from oscine.text.levels import asked_level, at_level, text_language
+from oscine.text.levels import ENGLISH, asked_level, at_level, text_language
 from oscine.text.options import TextOptions
 from oscine.text.preparation import Prepared, StreamingPreparation, check_text_options, prepare_text
 from oscine.text.segmenter import SegmenterConfig
@@ -25,7 +25,10 @@ from oscine.text.spoken_text import SpokenText
 from oscine.types import ModelCard
 from oscine.voice import Voice
 
-_MAX_CLEANED_CHARS = 300  # of any content; cleaning them takes up to 2 ms
+_MAX_READ_CHARS = 300  # of any content; reading them in English takes about a millisecond
+_TEXT_THREADS = 2
+_FILE_THREADS = 2
+_MAX_JOBS = 256  # that run or wait; a job holds one text
 _MAX_INLINE_CHARS = 2000  # a thousand characters take a millisecond to segment; longer texts leave the event loop
 
 
@@ -87,6 +90,8 @@ class SpeechPlanner:
     def __init__(self, config: ServerConfig, clip_policy: ClipPolicy, aligner: AsyncAligner | None = None) -> None:
         """Raises ConfigError."""
         self._clip_policy, self._aligner = clip_policy, aligner
+        self._pool = WorkPool("text", _TEXT_THREADS, _MAX_JOBS)
+        self._files = WorkPool("voice file", _FILE_THREADS, _MAX_JOBS)
         self._level = config.text_level or ("spoken" if config.normalize else None)
         self._text_defaults = TextOptions(
             text_level=config.text_level, paragraph_pause_s=config.paragraph_pause_s or None
@@ -134,7 +139,7 @@ class SpeechPlanner:
     async def _with_text_options(self, request: SpeechRequest, card: ModelCard, language: str) -> SpeechRequest:
         """The request with the text options that count."""
         if asked_level(request) == "spoken":  # may load tables
-            await asyncio.to_thread(check_text_options, request, language)
+            await self._pool.run(check_text_options, request, language)
         else:
             check_text_options(request, language)
         if request.paragraph_pause_s is None:
@@ -143,9 +148,13 @@ class SpeechPlanner:
 
     async def _script(self, request: SpeechRequest, language: str) -> list[Prepared]:
         given = request.text, request, language, self.segmenter_config, self._max_text_chars
-        if len(request.text) <= _MAX_INLINE_CHARS and _is_quick(request.text, request):
+        if len(request.text) <= _MAX_INLINE_CHARS and _is_quick(request.text, request, language):
             return prepare_text(*given)
-        return await asyncio.to_thread(prepare_text, *given)
+        return await self._pool.run_while_wanted(prepare_text, *given)
+
+    def close(self) -> None:
+        self._pool.close()
+        self._files.close()
 
     def preparation(self, plan: SpeechPlan | None) -> StreamingPreparation:
         """Prepares streaming text. `plan` None: the default settings."""
@@ -174,14 +183,14 @@ class SpeechPlanner:
             return (asked if isinstance(asked, Voice) else None), ()
         if model.voices.is_preset(asked):
             return model.voices.resolve(asked), ()
-        return await asyncio.to_thread(model.voices.resolve, asked), ()
+        return await self._files.run(model.voices.resolve, asked), ()
 
 
-def _is_quick(text: str, options: TextOptions) -> bool:
+def _is_quick(text: str, options: TextOptions, language: str) -> bool:
     """Whether preparing the text takes at most some milliseconds. Under overload, a thread for each request would
     starve the event loop: refusals took 18 s."""
     if not options.changes_words:
         return True
-    if options.text_level != "clean" or options.pronunciations:
+    if options.pronunciations or (options.text_level == "spoken" and language.lower() != ENGLISH):
         return False
-    return len(text) <= _MAX_CLEANED_CHARS or is_plain(text)
+    return len(text) <= _MAX_READ_CHARS or (options.text_level == "clean" and is_plain(text))

@@ -12,11 +12,11 @@ import pytest
 from fastapi import FastAPI
 
 from oscine.config import ServerConfig
+from oscine.process.resources import BytesInFlight
 from oscine.server.app import build_app
 from oscine.server.http import connections, http_protocol
 from oscine.server.http import json_body as request_body
 from oscine.server.http.connections import OpenConnections, client_network
-from oscine.server.http.resources import BytesInFlight
 from oscine.server.service import Service
 from tests.server.scripted_engine import CARD, ScriptedEngine
 from tests.server.serving import eventually, serving

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from oscine.config import ServerConfig
 from oscine.errors import NotReadyError
+from oscine.process.resources import BytesInFlight
 from oscine.server.http.logs import log_fields
-from oscine.server.http.resources import BytesInFlight
 
 _log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from oscine.errors import RequestError, TimedOutError, TooLargeError
+from oscine.process.resources import BytesInFlight
 from oscine.server.api.schemas import invalid_field
-from oscine.server.http.resources import BytesInFlight
 
 BODY_S = 30.0  # for the first bytes; each further one adds its share
 _MIN_BYTES_PER_S = 16 * 2**10

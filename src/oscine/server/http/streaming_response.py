@@ -10,8 +10,8 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from oscine.errors import clear_tracebacks
+from oscine.process.resources import BytesInFlight
 from oscine.server.http.errors import error_response
-from oscine.server.http.resources import BytesInFlight
 
 _SLICE_BYTES = 2**20
 _BASE64_SLICE_BYTES = 3 * 2**18  # a multiple of 3, as base64 needs

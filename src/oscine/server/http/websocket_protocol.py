@@ -11,10 +11,10 @@ from websockets.frames import Frame
 from websockets.http11 import Request
 
 from oscine.errors import OverloadedError
+from oscine.process.resources import BytesInFlight
 from oscine.server.http.connections import OpenConnections
 from oscine.server.http.errors import HeadTooLargeError
 from oscine.server.http.http_protocol import raw_error
-from oscine.server.http.resources import BytesInFlight
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveEvent, ASGISendEvent

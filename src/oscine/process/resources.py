@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import contextvars
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -50,6 +51,10 @@ class BytesInFlight:
         return self._bytes
 
 
+class _ClientLeftError(Exception):
+    """Nobody waits for the result of a job."""
+
+
 class WorkPool:
     """A few threads for one kind of work. At most `max_jobs` run or wait; one whose client has left does not start."""
 
@@ -75,6 +80,19 @@ class WorkPool:
         job = functools.partial(contextvars.copy_context().run, call, *arguments, **options)
         with self.admit():
             return await asyncio.get_running_loop().run_in_executor(self.executor, job)
+
+    async def run_while_wanted(self, call: Callable[..., _T], *arguments: Any) -> _T:
+        """Runs a job that gets `check_cancelled`, which ends it once its client has left: call it now and then."""
+        left = threading.Event()
+
+        def check_cancelled() -> None:
+            if left.is_set():
+                raise _ClientLeftError
+
+        try:
+            return await self.run(call, *arguments, check_cancelled=check_cancelled)
+        finally:
+            left.set()
 
     def close(self) -> None:
         self.executor.shutdown(wait=False, cancel_futures=True)
