@@ -20,6 +20,7 @@ from torch import Tensor
 from benchmarks import kernel_shapes as shapes
 from benchmarks.kernel_shapes import CODEC_PRODUCTS, FIRST_IDS, HEADS, IDS, KV_HEADS, LAYER_PRODUCTS, PRODUCT_SHAPES
 from benchmarks.timing import copy_bandwidth, graph_us
+from oscine.kernels.attention import PagedCache, QkvNorms
 from oscine.kernels.codec_front import attend
 from oscine.kernels.conv import Rows
 from oscine.kernels.cuda.launches import (
@@ -280,9 +281,8 @@ class PredictorCase:
         rows = sequences * self.new
         out = operations.product_input(self.out, rows, HEADS * DIM)
         caches = [cache[:sequences] for cache in self.cache]
-        operations.predictor_attention(
-            self.qkv[:rows], *self.scales, EPS, *self.angles, *caches, self.position, out, new=self.new
-        )
+        norms = QkvNorms(self.scales[0], self.scales[1], EPS, *self.angles)
+        operations.predictor_attention(self.qkv[:rows], norms, *caches, self.position, out, new=self.new)
         return out
 
 
@@ -305,8 +305,9 @@ class TalkerCase:
 
     def launch(self, operations: Any, rows: int) -> Tensor:
         out = operations.product_input(self.out, rows, HEADS * DIM)
-        state = (self.table, self.positions, self.slots[:rows])
-        operations.talker_attention(self.qkv[:rows], *self.scales, EPS, *self.angles, *self.cache, *state, out)
+        norms = QkvNorms(self.scales[0], self.scales[1], EPS, *self.angles)
+        cache = PagedCache(self.cache[0], self.cache[1], self.table, self.positions)
+        operations.talker_attention(self.qkv[:rows], norms, cache, self.slots[:rows], out)
         return out
 
 

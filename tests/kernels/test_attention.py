@@ -8,7 +8,7 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="triton is not installed: kernels cannot be tested")
 
-from oscine.kernels.attention import predictor_attention, talker_attention
+from oscine.kernels.attention import PagedCache, QkvNorms, predictor_attention, talker_attention
 from oscine.model.layers import RMSNorm, apply_rope, rope_angles
 from tests.kernels.measures import assert_same_roundings, graph_seconds, report
 
@@ -38,6 +38,7 @@ class Heads:
         self.k_norm = random(self.device, self.dim, scale=0.2, shift=1.0, seed=2)
         angles = rope_angles(torch.arange(self.positions, device=self.device)[None], self.dim, THETA, unbounded=False)
         self.cos, self.sin = (part[0, 0].contiguous() for part in angles)  # fp32: the kernel rounds
+        self.norms = QkvNorms(self.q_norm, self.k_norm, EPS, self.cos, self.sin)
 
     @property
     def row_width(self) -> int:
@@ -91,11 +92,8 @@ class Blocks:
         return blocks[self.table[slot].long()].transpose(0, 1).flatten(1, 2)[:, :length]
 
     def run(self, qkv: Tensor, slot: Tensor, out: Tensor) -> None:
-        model = self.model
-        talker_attention(
-            qkv, model.q_norm, model.k_norm, EPS, model.cos, model.sin, self.keys, self.values, self.table,
-            self.position, slot, out,
-        )  # fmt: skip
+        cache = PagedCache(self.keys, self.values, self.table, self.position)
+        talker_attention(qkv, self.model.norms, cache, slot, out)
 
 
 def check_talker(model: Heads, lengths: list[int], block_size: int, slots: list[int]) -> None:
@@ -165,9 +163,7 @@ def check_predictor(model: Heads, sequences: int, capacity: int, spare: int = 0)
         new = 2 if position == 0 else 1
         qkv = random(model.device, sequences * new, model.row_width, scale=2.0, seed=10 + position)
         out = torch.empty(sequences * new, model.heads * model.dim, dtype=torch.bfloat16, device=model.device)
-        predictor_attention(
-            qkv, model.q_norm, model.k_norm, EPS, model.cos, model.sin, keys, values, position, out, new=new
-        )
+        predictor_attention(qkv, model.norms, keys, values, position, out, new=new)
         expected = torch.empty_like(out)
         for row in range(sequences * new):
             sequence, token = divmod(row, new)
@@ -224,6 +220,6 @@ def test_published_predictor(device, rows):
     out = torch.empty(rows, 2048, dtype=torch.bfloat16, device=device)
 
     def call() -> None:
-        predictor_attention(qkv, model.q_norm, model.k_norm, EPS, model.cos, model.sin, keys, values, 15, out)
+        predictor_attention(qkv, model.norms, keys, values, 15, out)
 
     report(f"predictor attention, {rows} rows at 15", graph_seconds(call), 2 * keys.nbytes)

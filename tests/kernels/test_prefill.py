@@ -8,10 +8,11 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="triton is not installed: kernels cannot be tested")
 
+from oscine.kernels.attention import PagedCache
 from oscine.kernels.cuda.program import from_tiles, in_tiles
 from oscine.kernels.prefill import prompt_attention, write_keys_values
 from tests.kernels.measures import assert_same_roundings
-from tests.kernels.test_attention import EPS, Heads, random
+from tests.kernels.test_attention import Heads, random
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,7 @@ def test_each_row_is_written_to_its_block_and_padding_is_not(device):
     position = torch.tensor([15, 16, 2, -1], device=device)
     keys, values = (torch.zeros(6, 2, BLOCK_SIZE, 16, dtype=torch.bfloat16, device=device) for _ in range(2))
     qkv = random(device, 4, model.row_width, seed=6)
-    write_keys_values(qkv, model.k_norm, EPS, model.cos, model.sin, keys, values, table, position)
+    write_keys_values(qkv, model.norms, PagedCache(keys, values, table, position))
     for row, (block, offset) in enumerate(((3, 15), (1, 0), (5, 2))):
         _, k, v = model.split(qkv[row], int(position[row]))
         assert_same_roundings(keys[block, :, offset], k)
@@ -64,11 +65,11 @@ class Pack:
         self.position = torch.tensor(positions + [-1] * self.padding, device=device)
 
     def run(self, *, tiles: bool = False) -> Tensor:
-        model, cache = self.model, (self.keys, self.values, self.table, self.position)
+        model, cache = self.model, PagedCache(self.keys, self.values, self.table, self.position)
         out = torch.full((len(self.qkv), model.heads * model.dim), 7.0, dtype=torch.bfloat16, device=model.device)
         out = in_tiles(out) if tiles else out
-        write_keys_values(self.qkv, model.k_norm, EPS, model.cos, model.sin, *cache)
-        prompt_attention(self.qkv, model.q_norm, EPS, model.cos, model.sin, *cache, out)
+        write_keys_values(self.qkv, model.norms, cache)
+        prompt_attention(self.qkv, model.norms, cache, out)
         return from_tiles(out, len(self.qkv)) if tiles else out
 
     def expected(self, row: int) -> Tensor:

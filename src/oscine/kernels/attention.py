@@ -12,6 +12,8 @@ head with its query heads, so a row's bits do not depend on the batch.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -125,26 +127,32 @@ def _predictor(
         tl.store(out + row * out_stride + head * dim + tl.arange(0, dim), to_bf16(mixed))
 
 
-def talker_attention(
-    qkv: Tensor,
-    q_norm: Tensor,
-    k_norm: Tensor,
-    eps: float,
-    cos: Tensor,
-    sin: Tensor,
-    key_blocks: Tensor,
-    value_blocks: Tensor,
-    block_table: Tensor,
-    position: Tensor,
-    slot: Tensor,
-    out: Tensor,
-) -> None:
+class QkvNorms(NamedTuple):
+    """Norms of the heads of q and k, and RoPE's tables."""
+
+    q_norm: Tensor  # [dim]
+    k_norm: Tensor  # [dim]
+    eps: float
+    cos: Tensor  # [positions, dim / 2]
+    sin: Tensor
+
+
+class PagedCache(NamedTuple):
+    """One layer's keys and values in blocks, and where they belong."""
+
+    keys: Tensor  # [blocks, kv_heads, positions of a block, dim]
+    values: Tensor
+    block_table: Tensor  # [slots, max blocks]; for prompts [rows, max blocks]
+    position: Tensor  # [slots]; for prompts [rows]
+
+
+def talker_attention(qkv: Tensor, norms: QkvNorms, cache: PagedCache, slot: Tensor, out: Tensor) -> None:
     """Computes attention of one new position per row; every slot has its own length.
 
-    qkv [rows, (heads + 2 kv_heads) dim], cos and sin [positions, dim / 2], blocks [blocks, kv_heads, positions of a
-    block, dim] of one layer, block_table [slots, max blocks], position [slots], slot [rows] -> out [rows, heads dim].
-    The table must hold the new position's block. Rows with a negative slot keep their values.
+    qkv [rows, (heads + 2 kv_heads) dim], slot [rows] -> out [rows, heads dim]. The table must hold the new position's
+    block. Rows with a negative slot keep their values.
     """
+    (q_norm, k_norm, eps, cos, sin), (key_blocks, value_blocks, block_table, position) = norms, cache
     _, kv_heads, block_size, dim = key_blocks.shape
     heads = _check(qkv, q_norm, k_norm, cos, sin, out, kv_heads, dim)
     assert key_blocks.shape == value_blocks.shape and key_blocks.stride() == value_blocks.stride(), key_blocks.stride()
@@ -162,18 +170,7 @@ def talker_attention(
 
 
 def predictor_attention(
-    qkv: Tensor,
-    q_norm: Tensor,
-    k_norm: Tensor,
-    eps: float,
-    cos: Tensor,
-    sin: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    position: int,
-    out: Tensor,
-    *,
-    new: int = 1,
+    qkv: Tensor, norms: QkvNorms, keys: Tensor, values: Tensor, position: int, out: Tensor, *, new: int = 1
 ) -> None:
     """Computes attention with all sequences at the same position; each has `new` adjacent rows, at position, position +
     1 ...
@@ -181,6 +178,7 @@ def predictor_attention(
     qkv [sequences * new, (heads + 2 kv_heads) dim], keys and values [sequences or more, kv_heads, capacity, dim],
     filled below `position` -> out [sequences * new, heads dim].
     """
+    q_norm, k_norm, eps, cos, sin = norms
     _, kv_heads, capacity, dim = keys.shape
     heads = _check(qkv, q_norm, k_norm, cos, sin, out, kv_heads, dim)
     sequences = qkv.shape[0] // new

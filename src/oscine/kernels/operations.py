@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from oscine.kernels.attention import predictor_attention, talker_attention
+from oscine.kernels.attention import PagedCache, QkvNorms, predictor_attention, talker_attention
 from oscine.kernels.embed import gather
 from oscine.kernels.linear import SplitKScratch, linear
 from oscine.kernels.norm import rms_norm
@@ -58,38 +58,12 @@ class Operations(Protocol):
     ) -> None:
         """out = linear(norm(x))."""
 
-    def talker_attention(
-        self,
-        qkv: Tensor,
-        q_norm: Tensor,
-        k_norm: Tensor,
-        eps: float,
-        cos: Tensor,
-        sin: Tensor,
-        key_blocks: Tensor,
-        value_blocks: Tensor,
-        block_table: Tensor,
-        position: Tensor,
-        slot: Tensor,
-        out: Tensor,
-    ) -> None:
+    def talker_attention(self, qkv: Tensor, norms: QkvNorms, cache: PagedCache, slot: Tensor, out: Tensor) -> None:
         """Computes attention of one new position per row, over the blocks of a paged cache. `out` is a
         `product_input`."""
 
     def predictor_attention(
-        self,
-        qkv: Tensor,
-        q_norm: Tensor,
-        k_norm: Tensor,
-        eps: float,
-        cos: Tensor,
-        sin: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        position: int,
-        out: Tensor,
-        *,
-        new: int = 1,
+        self, qkv: Tensor, norms: QkvNorms, keys: Tensor, values: Tensor, position: int, out: Tensor, *, new: int = 1
     ) -> None:
         """Computes attention of `new` positions per sequence; all sequences are at the same position. `out` is a
         `product_input`."""

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from oscine.kernels.attention import _rotated
+from oscine.kernels.attention import PagedCache, QkvNorms, _rotated
 from oscine.kernels.primitives import dot, to_bf16
 
 _TILE_ROWS = 32  # of a program
@@ -104,20 +104,10 @@ def _attend(
     tl.store(place, to_bf16(total / norm[:, None]), mask=(position >= 0)[:, None])
 
 
-def prompt_attention(
-    qkv: Tensor,
-    q_norm: Tensor,
-    eps: float,
-    cos: Tensor,
-    sin: Tensor,
-    key_blocks: Tensor,
-    value_blocks: Tensor,
-    block_table: Tensor,
-    position: Tensor,
-    out: Tensor,
-) -> None:
-    """After `write_keys_values`, with the same arguments -> out [rows, heads dim], or these in tiles
+def prompt_attention(qkv: Tensor, norms: QkvNorms, cache: PagedCache, out: Tensor) -> None:
+    """Follows `write_keys_values`, with the same arguments -> out [rows, heads dim], or these in tiles
     (kernels/cuda/program.py). Rows of a prompt are adjacent and in order. Rows at a negative position keep theirs."""
+    (q_norm, _, eps, cos, sin), (key_blocks, value_blocks, block_table, position) = norms, cache
     _, kv_heads, block_size, dim = key_blocks.shape
     heads = qkv.shape[1] // dim - 2 * kv_heads
     in_tiles = out.ndim == 3
@@ -133,19 +123,10 @@ def prompt_attention(
     )  # fmt: skip
 
 
-def write_keys_values(
-    qkv: Tensor,
-    k_norm: Tensor,
-    eps: float,
-    cos: Tensor,
-    sin: Tensor,
-    key_blocks: Tensor,
-    value_blocks: Tensor,
-    block_table: Tensor,
-    position: Tensor,
-) -> None:
-    """qkv [rows, (heads + 2 kv_heads) dim]; block_table [rows, max blocks] and position [rows] belong to each row.
-    Rows at a negative position are padding and write nothing."""
+def write_keys_values(qkv: Tensor, norms: QkvNorms, cache: PagedCache) -> None:
+    """Writes the keys and values of qkv [rows, (heads + 2 kv_heads) dim]. Rows at a negative position are padding and
+    write nothing."""
+    (_, k_norm, eps, cos, sin), (key_blocks, value_blocks, block_table, position) = norms, cache
     _, kv_heads, block_size, dim = key_blocks.shape
     heads = qkv.shape[1] // dim - 2 * kv_heads
     assert qkv.dtype == key_blocks.dtype == value_blocks.dtype == torch.bfloat16, (qkv.dtype, key_blocks.dtype)

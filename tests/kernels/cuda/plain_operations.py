@@ -63,9 +63,8 @@ class PlainOperations:
             if following.qkv is not None:
                 following.qkv.copy_(following.first_qkv[codes[:, book]])
 
-    def talker_attention(
-        self, qkv, q_norm, k_norm, eps, cos, sin, key_blocks, value_blocks, block_table, position, slot, out
-    ) -> None:
+    def talker_attention(self, qkv, norms, cache, slot, out) -> None:
+        (q_norm, k_norm, eps, cos, sin), (key_blocks, value_blocks, block_table, position) = norms, cache
         _, kv_heads, size, dim = key_blocks.shape
         for row, owner in enumerate(slot.tolist()):
             if owner < 0:
@@ -77,7 +76,8 @@ class PlainOperations:
             cached = (cache[blocks].transpose(1, 2).flatten(0, 1) for cache in (key_blocks, value_blocks))
             out[row] = attended(q, *(cache[: at + 1].transpose(0, 1) for cache in cached)).flatten()
 
-    def predictor_attention(self, qkv, q_norm, k_norm, eps, cos, sin, keys, values, position, out, *, new=1) -> None:
+    def predictor_attention(self, qkv, norms, keys, values, position, out, *, new=1) -> None:
+        q_norm, k_norm, eps, cos, sin = norms
         kv_heads, dim = keys.shape[1], keys.shape[3]
         for row in range(len(qkv)):
             sequence, at = row // new, position + row % new

@@ -14,6 +14,7 @@ import ctypes
 import torch
 from torch import Tensor
 
+from oscine.kernels.attention import PagedCache, QkvNorms
 from oscine.kernels.conv import Rows
 from oscine.kernels.cuda.compiler import CubinCache, default_cache
 from oscine.kernels.cuda.driver import Kernel
@@ -130,21 +131,8 @@ class CudaOperations:
             self.norm(x, scale, eps, normed)
             self._product(normed, weight, out, len(x), glu=glu, plan=plan)
 
-    def talker_attention(
-        self,
-        qkv: Tensor,
-        q_norm: Tensor,
-        k_norm: Tensor,
-        eps: float,
-        cos: Tensor,
-        sin: Tensor,
-        key_blocks: Tensor,
-        value_blocks: Tensor,
-        block_table: Tensor,
-        position: Tensor,
-        slot: Tensor,
-        out: Tensor,
-    ) -> None:
+    def talker_attention(self, qkv: Tensor, norms: QkvNorms, cache: PagedCache, slot: Tensor, out: Tensor) -> None:
+        (q_norm, k_norm, eps, cos, sin), (key_blocks, value_blocks, block_table, position) = norms, cache
         _, kv_heads, block_size, dim = key_blocks.shape
         heads = _check_heads(qkv, kv_heads, dim, cos, sin, out)
         assert block_size == BLOCK_POSITIONS, block_size
@@ -163,20 +151,9 @@ class CudaOperations:
         self.launch(launch, arguments, qkv.device)
 
     def predictor_attention(
-        self,
-        qkv: Tensor,
-        q_norm: Tensor,
-        k_norm: Tensor,
-        eps: float,
-        cos: Tensor,
-        sin: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        position: int,
-        out: Tensor,
-        *,
-        new: int = 1,
+        self, qkv: Tensor, norms: QkvNorms, keys: Tensor, values: Tensor, position: int, out: Tensor, *, new: int = 1
     ) -> None:
+        q_norm, k_norm, eps, cos, sin = norms
         _, kv_heads, capacity, dim = keys.shape
         heads = _check_heads(qkv, kv_heads, dim, cos, sin, out)
         sequences = len(qkv) // new

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from oscine.audio.pcm import CODEBOOKS
 from oscine.kernels import padded_rows
 from oscine.kernels.admit import InputTables
+from oscine.kernels.attention import PagedCache, QkvNorms
 from oscine.kernels.embed import gather, next_input
 from oscine.kernels.operations import Following, Operations, TritonOperations, Weight
 from oscine.kernels.prefill import prompt_attention, write_keys_values
@@ -42,6 +43,9 @@ class LayerWeights:
     mlp_norm: Tensor
     gate_up: Weight
     down: Weight
+
+    def norms(self, eps: float, rope: tuple[Tensor, Tensor]) -> QkvNorms:
+        return QkvNorms(self.q_norm, self.k_norm, eps, *rope)
 
 
 def layer_weights(stack: Stack, prepare: Callable[[Tensor], Weight]) -> list[LayerWeights]:
@@ -79,6 +83,9 @@ class PromptRows:
     inputs: Tensor  # [rows, width]
     block_table: Tensor  # [rows, blocks]
     positions: Tensor  # [rows]
+
+    def cache(self, kv: PagedKVCache, layer: int) -> PagedCache:
+        return PagedCache(kv.keys[layer], kv.values[layer], self.block_table, self.positions)
 
 
 # Layer, its weights, qkv -> what the output product reads, or None if the rest of the layer is not needed.
@@ -197,11 +204,11 @@ class DecodeStep:
         out = self._mixed_of(stack.config, rows)
 
         def attend(layer: int, weights: LayerWeights, qkv: Tensor) -> Tensor | None:
-            where = (*self.rope, kv.keys[layer], kv.values[layer], prompts.block_table, prompts.positions)
-            write_keys_values(qkv, weights.k_norm, eps, *where)
+            norms, cache = weights.norms(eps, self.rope), prompts.cache(kv, layer)
+            write_keys_values(qkv, norms, cache)
             if layer + 1 == stack.config.layers:
                 return None
-            prompt_attention(qkv, weights.q_norm, eps, *where, out)
+            prompt_attention(qkv, norms, cache, out)
             return out
 
         self._layers(stack.config, self._talker_layers, x, attend)
@@ -231,13 +238,13 @@ class DecodeStep:
         out, eps = self._mixed_of(stack.config, len(slots)), stack.config.eps
 
         def attend(layer: int, weights: LayerWeights, qkv: Tensor) -> Tensor:
-            blocks = (kv.keys[layer], kv.values[layer])
+            norms = weights.norms(eps, self.rope)
             if prompts is not None:
-                where = (*self.rope, *blocks, prompts.block_table, prompts.positions)
-                write_keys_values(qkv, weights.k_norm, eps, *where)
-                prompt_attention(qkv, weights.q_norm, eps, *where, out)
-            norms, cache = (weights.q_norm, weights.k_norm, eps), (state.block_table, state.int_row("position"))
-            self.operations.talker_attention(qkv, *norms, *self.rope, *blocks, *cache, slots, out)
+                cache = prompts.cache(kv, layer)
+                write_keys_values(qkv, norms, cache)
+                prompt_attention(qkv, norms, cache, out)
+            cache = PagedCache(kv.keys[layer], kv.values[layer], state.block_table, state.int_row("position"))
+            self.operations.talker_attention(qkv, norms, cache, slots, out)
             return out
 
         self._layers(stack.config, self._talker_layers, x, attend)
@@ -283,9 +290,11 @@ class DecodeStep:
         out = self._mixed_of(config, len(x))
 
         def attend(layer: int, weights: LayerWeights, qkv: Tensor) -> Tensor:
-            norms = (weights.q_norm, weights.k_norm, config.eps)
-            cache = (self._rest_keys[layer], self._rest_values[layer])
-            self.operations.predictor_attention(qkv, *norms, *self._rest_rope, *cache, position, out, new=new)
+            norms, cache = (
+                weights.norms(config.eps, self._rest_rope),
+                (self._rest_keys[layer], self._rest_values[layer]),
+            )
+            self.operations.predictor_attention(qkv, norms, *cache, position, out, new=new)
             return out
 
         self._layers(config, self._predictor_layers, x, attend, first_qkv_ready=position > 0)

@@ -77,12 +77,12 @@ class LongPrefill:
         total, normed, y, mixed, qkv, gate_up, inner = (buffer[:rows] for buffer in self._buffers)
         rms_norm(x, layers[0].attention_norm, eps, normed)
         for index, layer in enumerate(layers):
-            where = (*self._rope, kv.keys[index], kv.values[index], prompts.block_table, prompts.positions)
+            norms, cache = layer.norms(eps, self._rope), prompts.cache(kv, index)
             _linear(layer.qkv, normed, qkv)
-            write_keys_values(qkv, layer.k_norm, eps, *where)
+            write_keys_values(qkv, norms, cache)
             if index + 1 == len(layers):
                 return  # its output is not needed
-            prompt_attention(qkv, layer.q_norm, eps, *where, mixed)
+            prompt_attention(qkv, norms, cache, mixed)
             _linear(layer.out, mixed, y)
             add_norm(x, y, layer.mlp_norm, eps, total, normed)
             x = total
