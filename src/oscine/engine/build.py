@@ -39,13 +39,7 @@ from oscine.prompt.cloning import VoiceCloner
 from oscine.prompt.tokenizer import Tokenizer
 from oscine.request import SpeechRequest
 from oscine.runner.backend import BackendOptions
-from oscine.runner.factory import (
-    KernelChoice,
-    choose_backend,
-    choose_kernels,
-    compiling_kernels,
-    make_backend,
-)
+from oscine.runner.factory import KernelChoice, choose_backend, choose_kernels, compiling_kernels, make_backend
 from oscine.runner.memory_budget import DoesNotFitError, MemoryBudget, plan_memory
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import AudioChunk, ReportProgress

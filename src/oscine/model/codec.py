@@ -10,13 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oscine.audio.pcm import CODEBOOKS
-from oscine.model.config import (
-    CODEC_FIRST_KERNEL,
-    CODEC_KERNEL,
-    RESIDUAL_DILATIONS,
-    CodecConfig,
-    CodecDecoderConfig,
-)
+from oscine.model.config import CODEC_FIRST_KERNEL, CODEC_KERNEL, RESIDUAL_DILATIONS, CodecConfig, CodecDecoderConfig
 from oscine.model.conv import CausalConv, CausalUpsample, Snake
 from oscine.model.layers import AttentionCache, Stack
 from oscine.model.streaming import History, SlidingWindowCache, StreamState

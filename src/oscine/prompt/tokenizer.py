@@ -72,10 +72,7 @@ class Tokenizer:
         bpe = BpeTokenizer(models.BPE(vocab=vocabulary, merges=merges))
         bpe.normalizer = normalizers.NFC()
         bpe.pre_tokenizer = pre_tokenizers.Sequence(
-            [
-                pre_tokenizers.Split(Regex(QWEN_SPLIT), behavior="isolated"),
-                _bytes_of_words(),
-            ]
+            [pre_tokenizers.Split(Regex(QWEN_SPLIT), behavior="isolated"), _bytes_of_words()]
         )
         return cls(bpe, max(vocabulary.values()) + 1)
 

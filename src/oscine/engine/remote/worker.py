@@ -49,11 +49,7 @@ class EngineServer:
     the engine's thread leaves to the main thread; None ends `serve`."""
 
     def __init__(
-        self,
-        transport: Transport,
-        inbox: queue.SimpleQueue[bytes | None],
-        *,
-        max_unsent_bytes: int = MAX_UNSENT_BYTES,
+        self, transport: Transport, inbox: queue.SimpleQueue[bytes | None], *, max_unsent_bytes: int = MAX_UNSENT_BYTES
     ) -> None:
         self._transport, self._inbox, self._max_unsent_bytes = transport, inbox, max_unsent_bytes
         self._lock = threading.Lock()

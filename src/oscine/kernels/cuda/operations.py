@@ -56,12 +56,7 @@ class CudaOperations:
     weights of layers become FP8."""
 
     def __init__(
-        self,
-        normed: Tensor,
-        cubins: CubinCache | None = None,
-        *,
-        fp8: bool = False,
-        programmatic: bool = True,
+        self, normed: Tensor, cubins: CubinCache | None = None, *, fp8: bool = False, programmatic: bool = True
     ) -> None:
         self._normed = normed
         self._cubins = cubins or default_cache()
