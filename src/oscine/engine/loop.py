@@ -414,7 +414,7 @@ class EngineLoop:
         """Ends one session. Raises an EngineError again, because it means that the runner is unusable."""
         if isinstance(error, EngineError):
             raise error
-        _log.warning("%s failed", session.utterance_id, exc_info=error)
+        _log.warning("request %s failed", session.utterance_id, exc_info=error)
         known = error if isinstance(error, OscineError) else EngineError(f"the request failed: {error!r}")
         self._end(session, "error", known)
 

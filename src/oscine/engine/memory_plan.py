@@ -6,7 +6,7 @@ The plan, per device:
    and what its process takes by itself.
 2. `memory_share` limits an engine to a share of the device's whole memory: it gets as many slots as fit, at most those
    that are configured.
-3. The needs of all engines must fit into the free memory. Otherwise, engines whose slots nobody configured get fewer:
+3. The needs of all engines must fit into the free memory. Otherwise, engines without configured slots get fewer:
    one number for all of them, the largest that fits. Nothing that was configured is reduced: the start is refused, with
    the sums and a number of slots that would fit.
 """

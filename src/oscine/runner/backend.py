@@ -1,6 +1,6 @@
 """The interface between the slot runner and the code that computes frames.
 
-A backend is a folder beside this file: torch (plain PyTorch, any device), cuda (kernels under CUDA graphs) and cpu
+Each backend has a folder here: torch (plain PyTorch, any device), cuda (kernels under CUDA graphs) and cpu
 (recorded steps). To add one, implement Backend and name it in factory.py.
 """
 

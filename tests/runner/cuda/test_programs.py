@@ -53,7 +53,7 @@ def test_other_gpus_and_shapes_are_refused(small_checkpoints: CheckpointMaker, m
     for capability, problem in (((8, 0), "this one has 8.0"), ((9, 0), "this one has others")):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)  # noqa: B023
         assert problem in (missing_on(normed.device, config) or "")
-        with pytest.raises(ConfigError, match=f"{problem}; use Triton's"):
+        with pytest.raises(ConfigError, match=f"{problem}; use engine.kernels = 'triton'"):
             make_cuda_operations(config, (1,))(normed)
 
 

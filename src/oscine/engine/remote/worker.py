@@ -172,7 +172,7 @@ class EngineServer:
         packed = wire.encode(wire.Chunk(utterance_id, chunk))
         if utterance.begun:
             self._transport.post(packed)
-        else:  # somebody waits for it
+        else:  # a listener waits for it
             utterance.begun = True
             self._transport.send(packed, overtake=True)
 

@@ -2,7 +2,7 @@
 
 The host writes the slots of a tick and replays graphs: one for the codes (two if prompts run with the frame), then, on
 a second stream, one that copies them and one for their audio, while another one makes the next input rows. With many
-rows the next tick's codes are computed beside the audio, with few rows after it. An event follows the one copy that
+rows the next tick's codes are computed during the audio, with few rows after it. An event follows the one copy that
 returns codes and audio. Only `collect` waits; two ticks may be in flight. With graphs off it also runs in Triton's
 interpreter on a CPU.
 """
@@ -39,7 +39,7 @@ from oscine.runner.slot_state import SlotState
 # counted sizes, including the device's context, which exists before free memory is read.
 _RESERVE_BYTES = 1024 * 2**20
 _PADDING = -1  # slot of rows that fill up a batch
-# With fewer rows, the next frame beside the audio gained 3 % at most and delayed the audio by 0.9 ms (an H200, 1.7B).
+# With fewer rows, overlapping the next frame gained 3 % at most and delayed the audio by 0.9 ms (an H200, 1.7B).
 MIN_OVERLAP_ROWS = 17
 _IN_FLIGHT = 3  # pinned buffers: two ticks in flight, and one that is being read
 
@@ -101,7 +101,7 @@ class CudaBackend:
         parts = (self.step, long_prefill, self.state, self.kv, self.codec, self.codec_stream)
         self._admission = BatchedAdmission(*parts, budget, captured=options.graphs)
         self._samples = model.config.codec.samples_per_frame
-        # Of a tick: its slots; and, with prompts beside it, the rows of the frame and the slots of all rows.
+        # Of a tick: its slots; and, with prompts in it, the rows of the frame and the slots of all rows.
         counts = (largest, largest, MIXED_SIZES[-1])
         self._tick_indices = torch.full((sum(counts),), _PADDING, dtype=torch.int64, device=device)
         self._slots, self._frame_rows, self._row_slots = self._tick_indices.split(counts)
@@ -183,7 +183,7 @@ class CudaBackend:
             self._audio_graphs.replay(size)
             host_output[:used].copy_(self._output[:used], non_blocking=True)
         done = self.codec_stream.event()
-        self._advance_graphs.replay(size)  # beside the audio
+        self._advance_graphs.replay(size)  # during the audio
         self._free = taken if size >= MIN_OVERLAP_ROWS else done
         return CudaTicket(tuple(slots), size, host_output, start, self._free, done, prompts is not None)
 

@@ -132,7 +132,7 @@ class DecodeStep:
         self._talker_layers = layer_weights(talker.stack, self.operations.prepare)
         self._predictor_layers = layer_weights(predictor.stack, self.operations.prepare)
         self._narrow_x = like.new_zeros(rows, predictor.stack.config.width)
-        self._frame_x = like.new_zeros(max_rows, talker.stack.config.width)  # of frames that run beside prompts
+        self._frame_x = like.new_zeros(max_rows, talker.stack.config.width)  # of frames that run with prompts
         self.hidden = like.new_zeros(max_rows, talker.stack.config.width)  # of the last talker step
         self._first_logits = like.new_zeros(max_rows, talker.config.code_vocab)
         self.rest_logits = like.new_zeros(max_rows, predictor.config.vocab)  # of the last code

@@ -121,7 +121,7 @@ def make_cuda_operations(
 
     def make(normed: Tensor) -> CudaOperations:
         if problem := missing_on(normed.device, config):
-            raise ConfigError(f"{problem}; use Triton's")
+            raise ConfigError(f"{problem}; use engine.kernels = 'triton'")
         cubins = default_cache()
         cubins.build(decode_programs(config, sizes, fp8=fp8), lambda done, total: None)
         return CudaOperations(normed, cubins, fp8=fp8)
