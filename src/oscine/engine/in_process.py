@@ -17,8 +17,7 @@ from oscine.engine.tick_cost import TickCost
 from oscine.engine.trimming import EchoTrimmer, begins_like_end
 from oscine.errors import EngineError, RequestError
 from oscine.prompt.builder import PromptBuilder, StreamingPrompt
-from oscine.prompt.incremental_tokenizer import IncrementalTokenizer
-from oscine.prompt.tokenizer import Tokenizer
+from oscine.prompt.tokenizer import IncrementalTokenizer, Tokenizer
 from oscine.request import SpeechRequest
 from oscine.runner.runner import Runner
 from oscine.speech.capabilities import check_can_clone, check_text

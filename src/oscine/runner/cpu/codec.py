@@ -19,8 +19,7 @@ from oscine.model.conv import CausalConv, CausalUpsample, Snake
 from oscine.model.layers import attention
 from oscine.model.streaming import StreamState
 from oscine.runner.backend import SlotCodec
-from oscine.runner.cpu.layers import CpuStack, Rope, StackBuffers
-from oscine.runner.cpu.recorded_step import BufferPool, RecordedStep
+from oscine.runner.cpu.layers import BufferPool, CpuStack, RecordedStep, Rope, StackBuffers
 
 _AnyConv = CausalConv | CausalUpsample
 

@@ -15,8 +15,7 @@ from torch import Tensor
 from oscine.audio.pcm import CODEBOOKS
 from oscine.model.layers import attention
 from oscine.model.speech_model import SpeechModel
-from oscine.runner.cpu.layers import CpuStack, Rope, StackBuffers, by_columns
-from oscine.runner.cpu.recorded_step import BufferPool, Floats, Ints, RecordedStep
+from oscine.runner.cpu.layers import BufferPool, CpuStack, Floats, Ints, RecordedStep, Rope, StackBuffers, by_columns
 from oscine.runner.sampling import DrawTable, draw
 
 MAX_TABLE_BYTES = 64 * 2**20  # published sizes would need 600 MiB

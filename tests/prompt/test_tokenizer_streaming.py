@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from oscine.prompt.incremental_tokenizer import IncrementalTokenizer
-from oscine.prompt.tokenizer import Tokenizer
+from oscine.prompt.tokenizer import IncrementalTokenizer, Tokenizer
 
 pytestmark = pytest.mark.slow
 
