@@ -143,12 +143,8 @@ SENTENCES = [
 ]
 # Read wrongly: what would be right is in the file.
 KNOWN = {
-    "The IMF and the WHO published a report.",
-    "Buy 2, get 1 free :)",
     "A 16GB phone costs more.",
     "5 × 3 = 15",
-    "The total is 1.5k.",
-    "It's A/B tested.",
 }
 
 

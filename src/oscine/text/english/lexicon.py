@@ -36,6 +36,31 @@ SPELLED = frozenset(
     )
 ) - {"PIN", "IT", "WHO"}  # fmt: skip
 
+# Spoken only so, whatever stands around them.
+EXACT = {
+    "WWI": "World War one", "WWII": "World War two", "WW1": "World War one", "WW2": "World War two",
+    "C#": "see sharp", "F#": "eff sharp", ".NET": "dot net", "PhD": "pea aitch dee", "iOS": "eye oh ess",
+    "macOS": "mac oh ess", "AT&T": "ay tea and tea", "50/50": "fifty fifty", "9/11": "nine eleven",
+    "w/o": "without", "w/": "with",
+}  # fmt: skip
+# Words in capitals that are acronyms after an article.
+ACRONYMS_AFTER_ARTICLE = frozenset(words_of("WHO IT"))
+ARTICLES = frozenset(words_of("the an our my your his her its their"))
+DAYS = dict(
+    zip(
+        words_of("mon tue wed thu fri sat sun"),
+        words_of("Monday Tuesday Wednesday Thursday Friday Saturday Sunday"),
+        strict=True,
+    )
+)
+# After a slash: "5 GB/day".
+PER = {
+    "s": "second", "sec": "second", "min": "minute", "h": "hour", "hr": "hour", "hour": "hour", "day": "day",
+    "d": "day", "week": "week", "wk": "week", "month": "month", "mo": "month", "year": "year", "yr": "year",
+    "person": "person", "night": "night", "kg": "kilogram", "lb": "pound", "gal": "gallon", "l": "liter",
+    "L": "liter", "km": "kilometer", "m": "meter", "kWh": "kilowatt hour", "unit": "unit", "piece": "piece",
+}  # fmt: skip
+
 TITLES = {
     "mr": "Mister", "mrs": "Missus", "ms": "Miz", "dr": "Doctor", "prof": "Professor", "rev": "Reverend",
     "gen": "General", "col": "Colonel", "capt": "Captain", "lt": "Lieutenant", "sgt": "Sergeant", "gov": "Governor",
@@ -65,6 +90,7 @@ MONTHS = {
     for whole in words_of("""January February March April May June July August September October November December""")
     for name in (whole.lower(), whole[:3].lower())
 } | {"sept": "September"}
+PERIODS = DAYS | MONTHS
 MONTH_NAMES = list(dict.fromkeys(MONTHS.values()))
 MAGNITUDES = {
     "thousand": "thousand", "million": "million", "billion": "billion", "trillion": "trillion", "k": "thousand",
@@ -95,6 +121,8 @@ UNITS = {
         ("°F ℉", "degree Fahrenheit", "degrees Fahrenheit"), ("°", "degree", "degrees"),
         ("dB", "decibel", "decibels"),
         ("px", "pixel", "pixels"), ("ha", "hectare", "hectares"), ("cal", "calorie", "calories"),
+        ("tbsp", "tablespoon", "tablespoons"), ("tsp", "teaspoon", "teaspoons"), ("gal", "gallon", "gallons"),
+        ("qt", "quart", "quarts"), ("\u00a2", "cent", "cents"),
         ("kcal", "kilocalorie", "kilocalories"), ("mAh", "milliamp hour", "milliamp hours"), ("A", "amp", "amps"),
     )
     for name in names.split()
@@ -108,12 +136,18 @@ CURRENCIES = {
     "¥": ("yen", "yen", "", ""), "JPY": ("yen", "yen", "", ""), "₹": ("rupee", "rupees", "paisa", "paise"),
     "INR": ("rupee", "rupees", "paisa", "paise"), "₩": ("won", "won", "", ""), "₽": ("ruble", "rubles", "", ""),
     "CHF": ("Swiss franc", "Swiss francs", "", ""), "CAD": ("Canadian dollar", "Canadian dollars", "cent", "cents"),
-    "AUD": ("Australian dollar", "Australian dollars", "cent", "cents"), "R$": ("real", "reais", "", ""),
+    "AUD": ("Australian dollar", "Australian dollars", "cent", "cents"),
+    "CA$": ("Canadian dollar", "Canadian dollars", "cent", "cents"),
+    "A$": ("Australian dollar", "Australian dollars", "cent", "cents"),
+    "NZ$": ("New Zealand dollar", "New Zealand dollars", "cent", "cents"),
+    "HK$": ("Hong Kong dollar", "Hong Kong dollars", "cent", "cents"),
+    "R$": ("real", "reais", "", ""),
     "CNY": ("yuan", "yuan", "", ""), "KRW": ("won", "won", "", ""),
 }  # fmt: skip
 SYMBOLS = {
     "&": "and", "+": "plus", "@": "at", "#": "number", "%": "percent", "=": "equals", "×": "times", "÷": "divided by",
-    "<": "less than", ">": "greater than", "≈": "about", "≤": "at most", "≥": "at least", "±": "plus or minus",
+    "<": "less than", ">": "greater than", "≈": "about", "≤": "at most", "≥": "at least",
+    "≠": "is not", "²": "squared", "³": "cubed", "±": "plus or minus",
     "©": "copyright", "®": "", "™": "", "§": "section", "¶": "paragraph", "/": "slash", "\\": "backslash",
     "^": "caret",
     "|": ",", "~": "about", "*": "times", "°": "degrees", "√": "square root of", "∞": "infinity", "π": "pie",

@@ -27,16 +27,21 @@ _ENDED = re.compile(rf"[\"']*(?:({_NAME})(?:['-]{_NAME})*|[A-Z]'[A-Z][a-z]+|[A-Z
 _EDGES = re.compile(r"([(\[{\"']*)(.*?)([)\]}\"'.,;:!?]*)\Z", re.DOTALL)
 _AREA_CODE = re.compile(r"\(\d{3}\)")
 # Another number may follow these: a sign, a month, four digits of a card, an area code.
-_JOINS = re.compile(r"\A[+(]|[^\d\s,]\Z|[A-Za-z][,.]\Z|(?:\A|\s)\d{4}\Z|[A-Za-z.]\s\d{1,2}(?:st|nd|rd|th)?,?\Z")
+_JOINS = re.compile(
+    r"\A[+(]|[^\d\s,]\Z|[A-Za-z][,.]\Z|(?:\A|\s)\d{4}\Z|\A0\d{2,4}\Z|[A-Za-z.]\s\d{1,2}(?:st|nd|rd|th)?,?\Z"
+)
 _DIGIT = re.compile(r"\d|[½¼¾⅓⅔⅛⅜⅝⅞]")
-_DOTTED = frozenset({*lex.TITLES, *lex.ABBREVIATIONS, *lex.BEFORE_NUMBER})
+_DOTTED = frozenset({*lex.DAYS, *lex.TITLES, *lex.ABBREVIATIONS, *lex.BEFORE_NUMBER})
 _FOLLOWING = frozenset(
     {*lex.UNITS, *lex.CURRENCIES, "thousand", "million", "billion", "trillion", "am", "pm", "AM", "PM", "a.m", "p.m"}
-    | {"of", "x", "×", "-", "bn", *(name.capitalize() for name in lex.MONTHS)}
+    | {"of", "in", "x", "×", "-", "bn", *(name.capitalize() for name in lex.MONTHS)}
 )
 _BEGINNINGS = frozenset(
     word[:end] for word in (*_FOLLOWING, "a.m.", "p.m.", "A.M.", "P.M.") for end in range(1, len(word) + 1)
 )
+_STOP_BEFORE_MARK = re.compile(r"\A\.(?=[,;:])")  # "5 min., then"
+_SMILEY = re.compile(r"[:;=8][-']?[()DPpOo|*]+|<3")
+_NEVER_LAST = frozenset({"vs", "e.g", "i.e", "approx", "cf", "a.k.a", "viz", "ca", "co", "w/o"})  # in a sentence
 _TRAIL = ".,;:!?)]}\"'"
 
 
@@ -48,6 +53,7 @@ class EnglishReader:
     def __init__(self) -> None:
         self._text = ""
         self._before = ""  # the chunk before
+        self._said = ""  # the last character of what was said
 
     @property
     def held(self) -> str:
@@ -68,6 +74,7 @@ class EnglishReader:
                 break
             if chunk is None or _is_plain(chunk):
                 self._before = chunk or self._before
+                self._said = self._before[-1:]
                 at = end
                 continue
             start = found.start(2)
@@ -79,10 +86,16 @@ class EnglishReader:
                 replaced_end, spoken = reading
                 if replaced_end == len(text) and not following:
                     spoken = spoken.rstrip(",")  # no pause at the end
-                if spoken.startswith(",") and start > at and passed <= at:  # a pause belongs to the word before
+                if not spoken and start > passed:  # left out with the space before it
+                    space = max(at, passed)
+                    if space > passed:
+                        yield Piece(text[passed:space])
+                    yield Piece(text[space:replaced_end], "")
+                elif spoken.startswith(",") and start > at and passed <= at:  # a pause belongs to the word before
                     if at > passed:
                         yield Piece(text[passed:at])
-                    yield Piece(text[at:start], ", " if self._before else text[at:start])
+                    needs_mark = self._said not in tuple(",;:.!?") and self._before
+                    yield Piece(text[at:start], ", " if needs_mark else text[at:start])
                     yield Piece(text[start:replaced_end], spoken[1:].lstrip())
                 else:
                     if start > passed:
@@ -90,6 +103,7 @@ class EnglishReader:
                     yield Piece(text[start:replaced_end], spoken.lstrip(", "))
                 end = passed = replaced_end
             self._before = text[start:end].split()[-1]
+            self._said = (self._before if reading is None else reading[1] or self._said)[-1:]
             at = end
         if ended:
             at = len(text)
@@ -136,7 +150,9 @@ def _shape(chunk: str) -> _Shape:
         or bool(_DIGIT.search(core) or words.initials.match(core + "."))
         or (core.isupper() and trail == "." and len(core) == 1)
     )
-    looks_back = is_abbreviated or len(core) == 1 or not set(core) - set("IVXLCDM")
+    looks_back = (
+        is_abbreviated or len(core) == 1 or core in lex.ACRONYMS_AFTER_ARTICLE or not set(core.upper()) - set("IVXLCDM")
+    )
     return _Shape(lead, core, trail, is_abbreviated, may_go_on, looks_back)
 
 
@@ -153,12 +169,14 @@ def _read(chunk: str, more: str, before: str, after: str, beyond: str) -> tuple[
     lead, core, trail = shape.lead, shape.core, shape.trail
     pause = "," if "(" in lead or "[" in lead else ""
     at, end = len(lead), len(chunk)
+    if _SMILEY.fullmatch(chunk):
+        return end, ""
     reading = _Reading(core, trail, before, after, beyond, shape.is_abbreviated)
     if found := reading.of((chunk + more)[at:]):
         length, spoken = found
         finish = at + length
         rest_end = max(finish, end)
-        tail = chunk[finish:] if rest_end > finish else ""
+        tail = _STOP_BEFORE_MARK.sub("", chunk[finish:]) if rest_end > finish else ""
         if tail and any(char not in _TRAIL for char in tail):
             inner = tail.lstrip("-")
             if inner and words.word_pattern.fullmatch(inner.rstrip(_TRAIL)):
@@ -190,20 +208,22 @@ class _Reading:
         if not core:
             return None
         name = core.lower()
+        if core in lex.EXACT:
+            return len(core), lex.EXACT[core]
         if abbreviated and name in lex.MONTHS and (dated := words.numeric(group)):
             return dated
         if abbreviated and (spoken := self._abbreviation(name, after)) is not None:
             ends = (
                 "."
-                if not after or (after.isupper() and name not in lex.TITLES and name not in lex.BEFORE_NUMBER)
+                if not after or (after.isupper() and not {name} & {*lex.TITLES, *lex.BEFORE_NUMBER, *_NEVER_LAST})
                 else ""
             )
             ends = "" if trail[1:2] in tuple(",;:!?") else ends
             return len(core) + 1, spoken + ends
-        if core in ("w/o", "w/"):
-            return len(core), lex.ABBREVIATIONS[core]
         if name in ("e.g", "i.e") and trail.startswith("."):
             return len(core) + 1, lex.ABBREVIATIONS[name]
+        if "-" in core and (spoken := self._hyphenated(core)) is not None:
+            return len(core), spoken
         found = words.address(group)
         if found is None and (_DIGIT.search(core) or core in lex.CURRENCIES or name in lex.MONTHS):
             found = words.numeric(group)
@@ -211,13 +231,18 @@ class _Reading:
                 found = len(core), words.mixed(core)
         if found is not None:
             length, spoken = found
+            if _STOP_BEFORE_MARK.match(group[length:]):
+                length += 1
             if group[length - 1] == "." and (not beyond or beyond.isupper()):
                 spoken += "."  # of "p.m." at the end of a sentence
             return length, spoken
         if (spoken := words.roman_number(core, self.before)) is not None:
             return len(core), spoken
         if words.initials.fullmatch(core + ".") and trail.startswith(".") and "." in core:
-            return len(core) + 1, words.letters(core.replace(".", "")) + ("" if after and not after.isupper() else ".")
+            is_last = not after and trail[1:2] not in tuple(",;:!?")  # before a name, initials are the rule
+            return len(core) + 1, words.letters(core.replace(".", "")) + ("." if is_last else "")
+        if core in lex.ACRONYMS_AFTER_ARTICLE and self.before.lower() in lex.ARTICLES:
+            return len(core), words.letters(core)
         if core.isascii() and core.isalpha():
             if core.isupper() and (len(core) > 1 or core not in "AIO"):
                 is_initial = len(core) == 1 and trail == "." and after.isupper() and not self.before.islower()
@@ -240,9 +265,22 @@ class _Reading:
             )
         return len(core), words.fallback(folded)
 
+    @staticmethod
+    def _hyphenated(core: str) -> str | None:
+        """Reads "Mon-Fri" and "mid-1980s"."""
+        first, _, last = core.partition("-")
+        if _is_period(core):
+            return f"{lex.PERIODS[first.lower()]} to {lex.PERIODS[last.lower()]}"
+        if first.isalpha() and first.islower() and last[:1].isdigit() and (found := words.numeric(last)):
+            return f"{first} {found[1]}" if found[0] == len(last) else None
+        return None
+
     def _abbreviation(self, name: str, after: str) -> str | None:
-        if name in lex.AFTER_NAME and (not after.isupper() or (self.before[:1].isupper() and name != "dr")):
+        if name in lex.AFTER_NAME and not self._precedes_name(name, after):
             return lex.AFTER_NAME[name]
+        if name in lex.DAYS:
+            is_day = self.core[0].isupper() and (self.trail[1:] or not after.isupper())
+            return lex.DAYS[name] if is_day else None
         if name in lex.TITLES:
             return lex.TITLES[name]
         if name in lex.BEFORE_NUMBER:
@@ -251,16 +289,32 @@ class _Reading:
             return None
         return lex.ABBREVIATIONS.get(name)
 
+    def _precedes_name(self, name: str, after: str) -> bool:
+        """Whether "St." is a saint and "Dr." a doctor, not a street and a drive."""
+        if not after.isupper() or self.trail[1:2] in tuple(",;:!?"):
+            return False
+        before = self.before
+        follows_name = before[:1].isdigit() or (before[:1].isupper() and before[-1].isalnum() and len(before) > 3)
+        return not follows_name or name in ("dr", "mt")
+
 
 def ends_sentence(chunk: str) -> bool:
     """Whether the chunk is a plain word with the mark of a sentence's end."""
     return bool(_PLAIN.fullmatch(chunk) and chunk.rstrip("\"'").endswith(("!", "?"))) or _is_sentence_end(chunk)
 
 
+def _is_period(text: str) -> bool:
+    """Whether it is such as "Mon-Fri"."""
+    first, _, last = text.partition("-")
+    return first[:1].isupper() and first.lower() in lex.PERIODS and last.lower() in lex.PERIODS
+
+
 @lru_cache(maxsize=8192)
 def _is_plain(chunk: str) -> bool:
     if chunk.isascii() and chunk.isalpha() and chunk[0].isupper() and chunk.lower() in lex.MONTHS:
         return False  # a day may follow
+    if "-" in chunk and _is_period(chunk.rstrip(_TRAIL)):
+        return False
     return bool(_PLAIN.fullmatch(chunk)) or _is_sentence_end(chunk)
 
 
@@ -302,7 +356,7 @@ class _Link(NamedTuple):
 
 @lru_cache(maxsize=8192)
 def _link(chunk: str) -> _Link:
-    word = chunk.rstrip(_TRAIL)
+    word = chunk.rstrip(_TRAIL).partition("/")[0]  # "5 GB/day"
     follows = (
         bool(_DIGIT.match(chunk.lstrip("(-")))
         or word in _FOLLOWING

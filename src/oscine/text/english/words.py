@@ -21,10 +21,12 @@ _HALF = r"(?:\s?([AaPp])\.?[Mm]\b\.?)"
 
 _PHONE = re.compile(
     r"(?:(\+\d{1,3})[ .-]?)?(?:\(\d{3}\) ?|\d{3}[-.])\d{3}[-. ]\d{4}" + _END + r"|\+\d{1,3}(?:[ -]\d{2,5}){1,5}" + _END
-    + r"|\d{3}-\d{4}" + _END
+    + r"|\d{3}-\d{4}" + _END + r"|0\d{2,4} \d{3,4} \d{3,4}" + _END
 )  # fmt: skip
+_VANITY = re.compile(r"(\d)-(\d{3})-([A-Z]{3,10})(?!\w)")
 _CARD = re.compile(r"\d{4}(?:[ -]\d{4}){3}" + _END)
 _ISO = re.compile(r"(\d{4})-(\d\d?)-(\d\d?)" + _END)
+_EU = re.compile(r"(\d\d?)\.(\d\d?)\.(\d{4})" + _END)
 _US = re.compile(r"(\d\d?)/(\d\d?)/(\d{4}|\d\d)" + _END)
 _DAY_MONTH = re.compile(rf"(\d\d?)(?:st|nd|rd|th)?\s(?:(of)\s)?({_MONTH})(?:,?\s(\d{{4}}){_END})?")
 _MONTH_DAY = re.compile(rf"({_MONTH})\s(\d\d?)(?:st|nd|rd|th)?(?!\d|[.:/]\d|,\d{{3}}|%)\b(?:,?\s(\d{{4}}){_END})?")
@@ -33,19 +35,28 @@ _CLOCK = re.compile(_TIME + _END)
 _HOUR = re.compile(r"(1[0-2]|0?\d)" + _HALF + _END)
 _TIMES = re.compile(rf"(1[0-2]|0?\d|1\d|2[0-4])(?::([0-5]\d))?\s?-\s?([01]?\d|2[0-4])(?::([0-5]\d))?{_HALF}{_END}")
 _CLOCKS = re.compile(r"([01]?\d|2[0-4]):([0-5]\d)\s?-\s?([01]?\d|2[0-4]):([0-5]\d)" + _END)
-_MONEY_FIRST = re.compile(rf"(-?)({_MONEY})\s?({_NUM}){_MAGNITUDE}(?![\w]|[.,]\d)")
-_MONEY_LAST = re.compile(rf"(-?)({_NUM})\s?({_MONEY})(?!\w)")
-_MONEY_RANGE = re.compile(rf"({_MONEY})({_NUM})\s?-\s?(?:{_MONEY})?({_NUM})(?!\w)")
+_PER = f"(?:{'|'.join(sorted(lex.PER, key=len, reverse=True))})"
+_RATE = rf"(?:/({_PER})\b)?"
+_MONEY_FIRST = re.compile(rf"(-?)({_MONEY})\s?({_NUM}){_MAGNITUDE}(?![\w]|[.,]\d){_RATE}")
+_MONEY_LAST = re.compile(rf"(-?)({_NUM})([kMmb]n?)?\s?({_MONEY})(?!\w){_RATE}")
+_FEET_INCHES = re.compile(r"(\d+)\s?ft\.?\s(\d+)\s?in\b")
+_TIMES_AS = re.compile(rf"({_NUM})x(?!\w)")
+_MAGNIFIED = re.compile(rf"({_NUM})(k|M|bn|mn|tn)(?!\w)")
+_POWER = re.compile(rf"({_NUM})\^(-?)(\d+)" + _END)
+# "3,5" and "1.200,50": decimals as most of Europe writes them.
+_EUROPEAN = re.compile(r"(?<![\d.,])(?:\d{1,3}(?:\.\d{3})+|\d+),\d{1,2}(?![\d,]|\.\d)")
+_SWAPPED = str.maketrans(",.", ".,")
+_MONEY_RANGE = re.compile(rf"({_MONEY})({_NUM})\s?-\s?(?:{_MONEY})?({_NUM}){_MAGNITUDE}(?!\w)")
 _MIXED = re.compile(r"(?:(\d+)\s)?(\d{1,3})/(\d{1,3})" + _END)
 _WITH_FRACTION = re.compile(r"(\d*)\s?([½¼¾⅓⅔⅛⅜⅝⅞])" + _END)
-_MEASURE = re.compile(rf"([-+]?)({_NUM})(?:\s?-\s?({_NUM}))?[\s-]?({_UNIT})(?![\w/²³])")
+_MEASURE = re.compile(rf"([-+]?)({_NUM})(?:\s?-\s?({_NUM}))?[\s-]?({_UNIT})(?![\w²³]|/(?!{_PER}\b)){_RATE}")
 _FEET = re.compile(r"(\d+)'\s?(\d+)(?:\"|'')?(?!\w)")
 _RANGE = re.compile(rf"({_NUM})\s?-\s?({_NUM})" + _END)
 _BY = re.compile(rf"({_NUM})\s?[x×]\s?({_NUM})(?:\s?[x×]\s?({_NUM}))?" + _END)
 _SCORE = re.compile(r"(\d{1,3}):(\d{1,3})" + _END)
 _ORDINAL = re.compile(r"(\d{1,3}(?:,\d{3})+|\d{1,9})(?:st|nd|rd|th)\b")
 _DECADE = re.compile(r"'?(\d{3}0|\d0)'?s\b")
-_DOTTED = re.compile(r"[vV]?(\d+(?:\.\d+){2,})" + _END)
+_DOTTED = re.compile(r"[vV]?(\d+(?:\.\d+){2,})(?::(\d+))?" + _END)
 _VERSION = re.compile(r"[vV](\d+(?:\.\d+)?)" + _END)
 _MATH = re.compile(rf"({_NUM})([+=×÷*])(?=[\d.])")
 _NUMBER = re.compile(rf"([-+]?)({_NUM})(?![\w°$€£¥@/\\]|[.,:]\d|-\d)")
@@ -54,14 +65,19 @@ _URL = re.compile(
     r"(?:https?://|www\.)[^\s]*[\w/]|(?:[A-Za-z0-9-]+\.)+(?:com|org|net|io|gov|edu|info|dev|app|ai|co\.uk)(?:/[\w./?=&#%+-]*[\w/])?(?!\w)"
 )
 _FILE = re.compile(
-    rf"((?:[\w~.-]*[/\\])*[\w-]+(?:\.[\w-]+)*)\.({'|'.join(sorted(lex.EXTENSIONS, key=len, reverse=True))})(?!\w)"
+    rf"((?:[\w~.-]*[/\\])*[\w-]+(?:\.[\w-]+)*)\."
+    rf"((?i:{'|'.join(sorted(lex.EXTENSIONS, key=len, reverse=True))}))(?!\w)"
 )
-_TAGGED = re.compile(r"([#@])(\w+)")
+_FOLDERS = re.compile(r"[A-Za-z]:\\[\w\\.~-]*\w|(?:~|\.{1,2})?(?:/[\w.~-]+)+(?<=\w)(?!\w)")
+_TAGGED = re.compile(r"#([A-Z\d]*-?\d[A-Z\d-]*)(?!\w)|([#@])(\w+)")
 _CODE = re.compile(r"[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*(?![\w])")
 _INITIALS = re.compile(r"(?:[A-Za-z]\.){2,}(?:[A-Za-z](?!\w))?")
 _WORD = re.compile(r"[A-Za-z]+(?:['-][A-Za-z]+)*")
+_SYMBOL_CHARS = frozenset(lex.SYMBOLS)
+_CAPITALS_APART = re.compile(r"[A-Z](?:[/&][A-Z])+")
 _PARTS = re.compile(r"[A-Za-z]+(?:'[A-Za-z]+)*|\d+(?:\.\d+)?|.", re.DOTALL)
 _ACCENTED = re.compile(r"[^\W\d_]+")
+_Found = re.Match[str]
 _DENOMINATORS = {2: "half", 3: "third", 4: "quarter"}
 _SMALL = frozenset(
     lex.words_of(
@@ -113,10 +129,15 @@ def _date(day: int, month: int, year_text: str | None) -> str | None:
 
 
 def _year(text: str) -> str:
-    return year(int(text) if len(text) == 4 else 2000 + int(text))
+    short = int(text)
+    return year(short if len(text) == 4 else short + (2000 if short < 50 else 1900))
 
 
-def _clock(hour: str, minute: str | None, half: str | None) -> str:
+def _clock(hour: str, minute: str | None, half: str | None, second: str | None = None) -> str:
+    if second and int(second):
+        rest = f"and {cardinal(int(second))} second{'' if int(second) == 1 else 's'}"
+        words = f"{cardinal(int(hour))} {'oh ' if int(minute or 0) < 10 else ''}{cardinal(int(minute or 0))} {rest}"
+        return words + (f" {_HALVES[half.lower()]}" if half else "")
     words = cardinal(int(hour))
     if minute and int(minute):
         words += f" {'oh ' if int(minute) < 10 else ''}{cardinal(int(minute))}"
@@ -126,6 +147,18 @@ def _clock(hour: str, minute: str | None, half: str | None) -> str:
 
 
 _HALVES = {"a": "ay em", "p": "pea em"}
+
+
+def _per(words: str, unit: str | None) -> str:
+    return f"{words} per {lex.PER[unit]}" if unit else words
+
+
+def _money_first(found: _Found) -> str:
+    words = _money(found[3], found[2], found[4])
+    one, several = lex.CURRENCIES[found[2]][:2]
+    if re.match(r"-[a-z]", found.string[found.end() :]):  # "a $20-a-day job"
+        words = words.removesuffix(several) + one if words.endswith(several) else words
+    return _per(_signed(found[1], words), found[5])
 
 
 def _money(amount: str, currency: str, magnitude: str | None = None) -> str:
@@ -158,7 +191,8 @@ def _phone(text: str) -> str:
     return ", ".join(groups)
 
 
-_Found = re.Match[str]
+def _exponent(text: str) -> str:
+    return ordinal(int(text)) if len(text) < 4 else digits(text)
 
 
 def _month_day(found: _Found) -> str | None:
@@ -192,7 +226,7 @@ def _measure(found: _Found) -> str | None:
     is_glued = text[found.start(4) - 1] == "-"
     amount = f"{decimal(found[2])} to {decimal(found[3])}" if found[3] else decimal(found[2])
     is_one = (found[2] == "1" and not found[3]) or is_glued
-    return f"{_signed(found[1], amount)} {one if is_one else several}"
+    return _per(f"{_signed(found[1], amount)} {one if is_one else several}", found[5])
 
 
 def _decade(found: _Found) -> str:
@@ -201,7 +235,8 @@ def _decade(found: _Found) -> str:
 
 def _dotted(found: _Found) -> str:
     version = "version " if found[0][0] in "vV" else ""
-    return version + " point ".join(map(whole, found[1].split(".")))
+    port = f", colon {whole(found[2])}" if found[2] else ""
+    return version + " point ".join(map(whole, found[1].split("."))) + port
 
 
 # What is read, first match first: characters of which one must be in the text, a pattern, and the words.
@@ -209,22 +244,32 @@ _NUMERIC: tuple[tuple[frozenset[str], re.Pattern[str], Callable[[_Found], str | 
     (frozenset(chars), pattern, read)
     for chars, pattern, read in (
         ("+-.( ", _PHONE, lambda found: _phone(found[0])),
+        ("-", _VANITY, lambda found: f"{digits(found[1])}, {digits(found[2])}, {found[3].lower()}"),
         (" -", _CARD, lambda found: _phone(found[0])),
         ("-", _ISO, lambda found: _date(int(found[3]), int(found[2]), found[1])),
         ("/", _US, lambda found: _date(int(found[2]), int(found[1]), found[3])),
+        (".", _EU, lambda found: _date(int(found[1]), int(found[2]), found[3])),
         ("JFMASOND", _MONTH_DAY, _month_day),
         ("JFMASOND", _DAY_MONTH, _day_month),
         ("-", _TIMES, _times),
         (":", _CLOCKS, lambda found: f"{_clock(found[1], found[2], None)} to {_clock(found[3], found[4], None)}"),
-        (":", _CLOCK, lambda found: _clock(found[1], found[2], found[4])),
+        (":", _CLOCK, lambda found: _clock(found[1], found[2], found[4], found[3])),
         (":", _SCORE, lambda found: f"{decimal(found[1])} to {decimal(found[2])}"),
         ("mM", _HOUR, lambda found: _clock(found[1], None, found[2])),
-        ("-", _MONEY_RANGE, lambda found: f"{decimal(found[2])} to {_money(found[3], found[1])}"),
-        (_MONEY_CHARS, _MONEY_FIRST, lambda found: _signed(found[1], _money(found[3], found[2], found[4]))),
-        (_MONEY_CHARS, _MONEY_LAST, lambda found: _signed(found[1], _money(found[2], found[3]))),
+        ("-", _MONEY_RANGE, lambda found: f"{decimal(found[2])} to {_money(found[3], found[1], found[4])}"),
+        (_MONEY_CHARS, _MONEY_FIRST, _money_first),
+        (
+            _MONEY_CHARS,
+            _MONEY_LAST,
+            lambda found: _per(_signed(found[1], _money(found[2], found[4], found[3])), found[5]),
+        ),
         ("x\u00d7", _BY, lambda found: " by ".join(decimal(one) for one in found.groups() if one)),
         ("/", _MIXED, lambda found: _and_fraction(found[1], _fraction(found[2], found[3]))),
         (lex.FRACTIONS, _WITH_FRACTION, lambda found: _and_fraction(found[1], lex.FRACTIONS[found[2]])),
+        ("f", _FEET_INCHES, lambda found: f"{whole(found[1])} foot {whole(found[2])}"),
+        ("x", _TIMES_AS, lambda found: f"{decimal(found[1])} times"),
+        ("kMn", _MAGNIFIED, lambda found: f"{decimal(found[1])} {lex.MAGNITUDES[found[2].lower()]}"),
+        ("^", _POWER, lambda found: f"{decimal(found[1])} to the {'minus ' if found[2] else ''}{_exponent(found[3])}"),
         ("'", _FEET, lambda found: f"{whole(found[1])} foot {whole(found[2])}"),
         ({name[0] for name in lex.UNITS}, _MEASURE, _measure),
         ("tdh", _ORDINAL, lambda found: ordinal(int(found[1].replace(",", "")))),
@@ -241,6 +286,8 @@ _NUMERIC: tuple[tuple[frozenset[str], re.Pattern[str], Callable[[_Found], str | 
 @lru_cache(maxsize=1024)
 def numeric(text: str) -> tuple[int, str] | None:
     """What a group of words begins with that has digits, a sign of a currency or the name of a month."""
+    if "," in text:
+        text = _EUROPEAN.sub(lambda found: found[0].translate(_SWAPPED), text)
     chars = set(text)
     for needed, pattern, read in _NUMERIC:
         if not needed.isdisjoint(chars) and (found := pattern.match(text)) and (spoken := read(found)):
@@ -258,24 +305,31 @@ def address(text: str) -> tuple[int, str] | None:
     if found := _URL.match(text):
         return found.end(), _path(re.sub(r"^https?://(www\.)?|^www\.", "", found[0]).rstrip("/"))
     if found := _FILE.match(text):
-        extension = found[2]
-        spoken = extension if extension in ("log", "zip", "go") else mixed(extension.upper())
-        return found.end(), f"{_path(found[1])} dot {spoken}"
+        return found.end(), f"{_path(found[1])} dot {_extension(found[2])}"
+    if found := _FOLDERS.match(text):
+        return found.end(), _path(found[0])
     if found := _TAGGED.match(text):
-        if found[1] == "#":
-            return found.end(), f"{'number' if found[2].isdigit() else 'hashtag'} {_path(found[2])}"
-        return found.end(), f"at {_path(found[2])}"
+        if found[1]:
+            return found.end(), f"number {number(found[1]) if found[1].isdigit() else mixed(found[1])}"
+        return found.end(), f"{'hashtag' if found[2] == '#' else 'at'} {_path(found[3])}"
     return None
 
 
-_ADDRESS_CHARS = frozenset("@.#/")  # every address has one
+def _extension(text: str) -> str:
+    return text if text in ("log", "zip", "go") else mixed(text.upper())
+
+
+_ADDRESS_CHARS = frozenset("@.#/\\")  # every address has one
 _PATH_SIGNS = {".": "dot", "/": "slash", "-": "dash", "_": "underscore", "@": "at", "\\": "backslash", ":": "colon"}
+_PATH_SIGNS |= {"?": "question mark", "~": "tilde", "#": "hash"}
 
 
 def _path(text: str) -> str:
-    words = []
+    words: list[str] = []
     for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\w\s]|_", text):
-        if part.isdigit():
+        if part in lex.EXTENSIONS and words and words[-1] == "dot":
+            words.append(_extension(part))
+        elif part.isdigit():
             words.append(number(part) if len(part) < 5 else digits(part))
         elif part in lex.DOMAINS:
             words.append(lex.DOMAINS[part])
@@ -307,9 +361,13 @@ def mixed(text: str) -> str:
 
 def fallback(text: str) -> str:
     """Anything else: its words, numbers and symbols one by one."""
+    if _CAPITALS_APART.fullmatch(text):  # "A/B", "R&D"
+        return " ".join(letters(part) if part.isalpha() else "and" if part == "&" else "" for part in text).replace(
+            "  ", " "
+        )
     words = []
     for part in _PARTS.findall(text):
-        if part[0].isdigit():
+        if part[0].isdecimal():
             words.append(number(part))
         elif part[0].isascii() and part[0].isalpha():
             words.append(capitals(part) if part.isupper() and len(part) > 1 else part)
@@ -331,12 +389,20 @@ def fallback(text: str) -> str:
 def without_accents(text: str) -> str:
     special = text.replace("ß", "ss").replace("æ", "ae").replace("ø", "o").replace("œ", "oe").replace("ł", "l")
     special = special.replace("Æ", "Ae").replace("Ø", "O").replace("Ł", "L").replace("ð", "th").replace("þ", "th")
-    return "".join(char for char in unicodedata.normalize("NFKD", special) if not unicodedata.combining(char))
+    if not _SYMBOL_CHARS.isdisjoint(special):  # "™" is no "TM", "≠" no "="
+        return "".join(char if char in lex.SYMBOLS else _unaccented(char) for char in special)
+    return _unaccented(special)
+
+
+def _unaccented(text: str) -> str:
+    return "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
 
 
 def roman_number(text: str, before: str) -> str | None:
     """A Roman numeral after "Chapter", "King" or a name."""
     word = before.strip(".,;:").lower()
+    if word in lex.BEFORE_ROMAN and len(text) > 1 and not set(text) - set("ivx"):
+        text = text.upper()  # "scene iv"
     if not text or set(text) - set("IVXLCDM") or (value := roman(text)) is None:
         return None
     if word in lex.REGNAL:
