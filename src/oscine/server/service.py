@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -93,28 +93,23 @@ class Service:
 
     def speaker(self, plan: SpeechPlan, *, whole: bool, words: bool) -> Speaker:
         """`whole`: files are sent when they are complete. `words`: with the times of words."""
+        # A whole file is encoded as it is generated too: a long one at once would hold a thread for seconds, and other
+        # streams need the few threads.
+        stages = partial(open_file_encoder if whole else open_encoder, plan.format.name, **plan.encoding)
+        pool = self.encode_pool if whole or plan.is_converted else None
+        timer: Callable[[], WordTimer] | None = None
+        if words:
+            assert self.aligner, "the planner refuses word timestamps without an aligner"
+            timer = partial(WordTimer, self.aligner, plan.request.language, plan.rate_hz, plan.speed)
         return Speaker(
             plan.model.engine,
             plan.request,
             plan.rate_hz,
             plan.speed,
             split=plan.split is not None,
-            open_encoder=partial(self.file_encoder if whole else self.encoder, plan),
-            open_timer=partial(self.word_timer, plan) if words else None,
+            open_encoder=lambda: AsyncEncoder(stages(), pool),
+            open_timer=timer,
         )
-
-    def encoder(self, plan: SpeechPlan) -> AsyncEncoder:
-        pool = self.encode_pool if plan.is_converted else None
-        return AsyncEncoder(open_encoder(plan.format.name, **plan.encoding), pool)
-
-    def file_encoder(self, plan: SpeechPlan) -> AsyncEncoder:
-        """An encoder of a whole file. It takes the audio as it is generated: a long file at once would hold a thread
-        for seconds, and other streams need the few threads too."""
-        return AsyncEncoder(open_file_encoder(plan.format.name, **plan.encoding), self.encode_pool)
-
-    def word_timer(self, plan: SpeechPlan) -> WordTimer:
-        assert self.aligner, "the planner refuses word timestamps without an aligner"
-        return WordTimer(self.aligner, plan.request.language, plan.rate_hz, plan.speed)
 
     def close(self) -> None:
         if self.aligner:

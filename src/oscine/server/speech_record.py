@@ -13,7 +13,6 @@ from oscine.server.http.errors import ApiError, api_error
 from oscine.server.http.metrics import AUDIBLE_DBFS, Metrics, ModelMetrics
 from oscine.speech.events import Audio, Ended
 from oscine.speech.run import SpeechRun
-from oscine.types import FinishReason
 
 
 class SpeechRecord(SpeechRun):
@@ -68,7 +67,14 @@ class SpeechRecord(SpeechRun):
         elif self._whole:
             self._sent_s = time.monotonic()
             self._count(self._whole_samples)
-        self._count_end(status, end.finish_reason if end else None)
+        model = self._model
+        self._metrics.requests.labels(model.name if model else "", str(status), self._mode).inc()
+        if model and end:
+            self._metrics.finished.labels(model.name, end.finish_reason).inc()
+            if end.finish_reason == "cancelled":
+                model.cancelled.inc()
+            elif end.finish_reason != "error":
+                model.e2e_s.observe(self._sent_s - self._start_s)
         self.log(status, end)
 
     def _time(self, pcm: bytes) -> None:
@@ -91,15 +97,3 @@ class SpeechRecord(SpeechRun):
         assert self._model
         self.samples += samples
         self._model.audio_s.inc(samples / self._model.rate_hz)
-
-    def _count_end(self, status: int, reason: FinishReason | None) -> None:
-        """No reason: the request was refused before any speech."""
-        model = self._model
-        self._metrics.requests.labels(model.name if model else "", str(status), self._mode).inc()
-        if reason is None or model is None:
-            return
-        self._metrics.finished.labels(model.name, reason).inc()
-        if reason == "cancelled":
-            model.cancelled.inc()
-        elif reason != "error":
-            model.e2e_s.observe(self._sent_s - self._start_s)

@@ -147,10 +147,10 @@ class LiveConnection:
         """Receives this frame next."""
         self._unread = frame
 
-    async def plan(self, service: Service, model: ServedModel, config: LiveConfig) -> SpeechPlan:
+    async def plan(self, model: ServedModel, config: LiveConfig) -> SpeechPlan:
         """Settings of the client with the defaults of its protocol. Raises ApiError or RequestError."""
-        default = service.config.default_format or self.default_format
-        plan = await service.plan(model, config, "", default)
+        default = self._service.config.default_format or self.default_format
+        plan = await self._service.plan(model, config, "", default)
         whole_files = self._sends_whole_files(config, plan)
         return replace(plan, split=config.split, whole_files=whole_files, words=self._word_form(config))
 

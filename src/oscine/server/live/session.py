@@ -113,7 +113,7 @@ class LiveSession:
                 self._check_draining()
             elif self._utterances[0] is self._open:
                 self._open.give_slot_back()
-            speaking = any(utterance.text_ended for utterance in self._utterances)
+            speaking = any(utterance.text.ended.is_set() for utterance in self._utterances)
             if speaking or self._clock.unplayed_s:
                 self._active_s = time.monotonic()
             elif time.monotonic() - self._active_s >= idle_s:
@@ -182,7 +182,7 @@ class LiveSession:
 
     async def _configure(self, config: LiveConfig) -> None:
         model = self._service.models.route(config.request(), config.asked_model)
-        plan = await self._connection.plan(self._service, model, config)
+        plan = await self._connection.plan(model, config)
         resolve_request(plan.request, model.card)
         if config.timestamp_type:
             check_aligner(self._service.aligner, plan.request.language, "timestamp_type")
@@ -208,7 +208,7 @@ class LiveSession:
                 param="text",
             )
         utterance = self._open = self._open or self._begin()
-        step = _PUSH_NUMBERS if utterance.changes_words else _PUSH_CHARS
+        step = _PUSH_NUMBERS if utterance.text.changes_words else _PUSH_CHARS
         for begin in range(0, len(text), step):
             utterance.push(text[begin : begin + step])
             await asyncio.sleep(0)
@@ -223,7 +223,7 @@ class LiveSession:
 
     def _end_text(self) -> None:
         if self._open:
-            self._open.end_text()
+            self._open.text.end()
         self._open = None
 
     def _begin(self) -> LiveUtterance:

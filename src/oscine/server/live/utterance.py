@@ -52,7 +52,7 @@ class LiveUtterance:
         self._split = plan.split if plan else None
         # A sentence is spoken when it is complete: its file starts with its text.
         whole = plan is not None and (plan.request.text_mode == "whole" or plan.split is not None)
-        self._text = StreamingText(partial(service.planner.preparation, plan), whole=whole)
+        self.text = StreamingText(partial(service.planner.preparation, plan), whole=whole)
         self._speaker: Speaker | None = None  # when the first words have come
         self._model: ServedModel | None = None  # likewise
         self._record: _Record | None = None  # from the start of `run`
@@ -71,49 +71,38 @@ class LiveUtterance:
         """Text for an utterance that has ended is dropped: the client was informed."""
         if not self._ended:
             self._active_s = time.monotonic()
-            self._text.push(text)
-
-    def end_text(self) -> None:
-        self._text.end()
+            self.text.push(text)
 
     def commit_text(self) -> int:
         """The text so far is spoken to its end. Returns its characters since the last commit."""
-        chars = self._text.chars - self._committed_chars
+        chars = self.text.chars - self._committed_chars
         if chars:
             self._committed_chars += chars
             self.commits += 1
-            self._text.end_segment_early()
+            self.text.end_segment_early()
         return chars
 
     def clear_text(self) -> None:
         """Drops the text that is not being spoken yet."""
-        self._text.clear(self._speaker.segment if self._speaker else None)
+        self.text.clear(self._speaker.segment if self._speaker else None)
 
     def end_sentence(self) -> None:
         """Ends the current sentence without waiting for the next word, if each sentence is a file of its own."""
         if self._split:
-            self._text.end_sentence()
+            self.text.end_sentence()
 
     def give_slot_back(self) -> None:
         """Speaks the words so far and frees the slot for others, if the text has paused for too long."""
         if time.monotonic() - self._active_s < self._service.config.live_pause_s:
             return
         if self._split and self._connection.speaks_at_pauses:
-            self._text.end_sentence(in_doubt=True)
+            self.text.end_sentence(in_doubt=True)
         elif self._model and (self._model.is_full or self._connection.speaks_at_pauses):
-            self._text.give_slot_back()
-
-    @property
-    def changes_words(self) -> bool:
-        return self._text.changes_words
-
-    @property
-    def text_ended(self) -> bool:
-        return self._text.ended.is_set()
+            self.text.give_slot_back()
 
     @property
     def pending_chars(self) -> int:
-        return 0 if self._ended else self._text.pending_chars
+        return 0 if self._ended else self.text.pending_chars
 
     def cancel(self) -> None:
         """The caller also cancels the task that is in `run`."""
@@ -140,28 +129,28 @@ class LiveUtterance:
             clear_tracebacks(error)
             await self._send_failure(record.error)
         # If it failed early, the rest of its text must not start another utterance.
-        await self._text.ended.wait()
+        await self.text.ended.wait()
         await self._send_end()
 
     async def _speak(self, record: SpeechRecord) -> None:
         service = self._service
-        if await self._text.has_next():
+        if await self.text.has_next():
             if self._refused_config:
                 raise _not_configured(self._refused_config)
             service.check_ready(self._plan.model if self._plan else None)
             default = self._connection.default_config
             model = self._model = self._plan.model if self._plan else service.route(default)
             record.use(model.metrics)
-            plan = self._plan = self._plan or await self._connection.plan(service, model, default)
+            plan = self._plan = self._plan or await self._connection.plan(model, default)
             self._speaker = service.speaker(plan, whole=plan.whole_files, words=plan.words is not None)
             self._speaker.clock, self._speaker.next_is_due = self._clock, self._next_is_due
             with service.api_keys.stream(self._api_key), model.streams:
-                await record.render(self._speaker.speak(self._text), partial(self.render, plan))
+                await record.render(self._speaker.speak(self.text), partial(self.render, plan))
         self._ended = True
 
     def _next_is_due(self) -> bool:
         """Whether the listener would hear a gap if the next sentence or utterance waited any longer."""
-        is_followed = self.is_followed or (self._split is not None and self._text.pending_chars > 0)
+        is_followed = self.is_followed or (self._split is not None and self.text.pending_chars > 0)
         return is_followed and self._clock.unplayed_s < _LEAD_S
 
     async def render(self, plan: SpeechPlan, event: SpeechEvent) -> None:
@@ -225,10 +214,6 @@ class LiveUtterance:
         """Whether audio was sent."""
         return self._file is not None or self._files > 0
 
-    @property
-    def chars(self) -> int:
-        return self._text.chars
-
 
 class _Record(SpeechRecord):
     def __init__(self, utterance: LiveUtterance, metrics: Metrics) -> None:
@@ -246,7 +231,7 @@ class _Record(SpeechRecord):
             code=self.error and self.error.code,
             param=self.error and self.error.param,
             finish_reason=end and end.finish_reason,
-            chars=self._utterance.chars,
+            chars=self._utterance.text.chars,
             segments=sum(bool(text) for text, _ in self._utterance.timeline.segments),
             audio_s=round(self.audio_s, 3),
             first_audio_ms=self.first_audio_ms,
