@@ -128,6 +128,8 @@ class LiveUtterance:
                 raise
             clear_tracebacks(error)
             await self._send_failure(record.error)
+        finally:
+            self._record = self._speaker = None  # both refer to this utterance
         # If it failed early, the rest of its text must not start another utterance.
         await self.text.ended.wait()
         await self._send_end()
