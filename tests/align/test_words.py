@@ -41,7 +41,7 @@ def test_marks_around_a_word_take_no_time(word: str, spoken: tuple[int, int] | N
 
 
 def timed(text: str, **options: object) -> list[tuple[str, float | None, float | None]]:
-    """Every word of the spoken text lasts a second."""
+    """Returns the written words with times; every word of the spoken text lasts a second."""
     given = TextOptions(normalize=True, **options)  # type: ignore[arg-type]
     (prepared,) = prepare_text(text, given, "english")
     assert isinstance(prepared, SpokenText)

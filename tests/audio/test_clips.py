@@ -351,7 +351,7 @@ def test_the_limits_are_parameters() -> None:
 
 
 def half_second() -> Samples:
-    """Half a second."""
+    """Half a second of a tone."""
     return (0.5 * np.sin(2 * np.pi * 440 / RATE_HZ * np.arange(RATE_HZ // 2))).astype(np.float32)
 
 

@@ -84,7 +84,7 @@ class ScriptedRunner:
     fixed_s: float = 0.005
     row_s: float = 0.0001
     prefill_row_s: float = 0.00001
-    beside_rows: int = 0  # prompt rows up to which prompts run beside the next frame, and not before it
+    mixed_rows: int = 0  # prompt rows up to which prompts run beside the next frame, and not before it
     audio_s: float = 0.0  # of a frame, beside the next one
     codes_s: float = 0.0  # not 0: a CPU. The host computes prefills, then in a launch the codes; the rest is audio
     positions: int = 100_000
@@ -116,7 +116,7 @@ class ScriptedRunner:
         prefill_s = self.prefill_row_s * admission.prompt.rows
         if self.codes_s:
             self.clock.now_s += prefill_s
-        elif self._pending_rows + admission.prompt.rows <= self.beside_rows:
+        elif self._pending_rows + admission.prompt.rows <= self.mixed_rows:
             self._pending_rows += admission.prompt.rows
         else:
             self._enqueue(prefill_s)
@@ -163,11 +163,11 @@ class ScriptedRunner:
         return sum(held.max_frames for held in self.held.values()) + sampling.max_new_tokens <= self.positions
 
     def counts(self) -> RunnerCounts:
-        """Every prompt except the first is a prefix hit; each stream holds a hundred bytes."""
+        """Counts every prompt except the first as a prefix hit; each stream holds a hundred bytes."""
         return RunnerCounts(max(0, self.admitted - 1), min(1, self.admitted), 7, 100 * len(self.held))
 
     def delay_last(self, delay_s: float) -> None:
-        """The device needs so much longer for the last frame."""
+        """Lets the device take so much longer for the last frame."""
         last = self.flying[-1]
         last.free_s, last.done_s, self.free_s = last.free_s + delay_s, last.done_s + delay_s, self.free_s + delay_s
 
@@ -220,7 +220,7 @@ class Listener(ChunkRecorder):
         return frames_of(self.pcm)
 
     def underrun_s(self) -> float:
-        """How long the player had nothing to play after it started."""
+        """Returns how long the player had nothing to play after it started."""
         total_s = 0.0
         dry_s: float | None = None
         for chunk, arrived_s in zip(self.chunks, self.arrived_s, strict=True):

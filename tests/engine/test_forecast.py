@@ -60,7 +60,8 @@ def test_slots_whose_batch_was_never_measured_do_not_count_as_free() -> None:
 
 
 def test_a_refusal_does_not_contradict_itself() -> None:
-    """It is refused because the wait may be too long, and told to come after those that were refused before it."""
+    """A request is refused because the wait may be too long; its retry time is after those of requests refused before
+    it."""
     slow = TickCost(0.03, 0.005)  # four rows in 50 ms
     load = Load(4, 0, (38.0,) * 4, (), slow)
     refused = refusal(load, CONFIG)

@@ -129,7 +129,7 @@ class Arrivals:
         return self.arrive()
 
     def arrive(self) -> bool:
-        """Whether somebody did."""
+        """Submits streams whose time has come. Returns whether there were any."""
         arriving_s = [at_s for at_s in self.coming_s if at_s <= self.clock.now_s]
         for at_s in arriving_s:
             self.coming_s.remove(at_s)
@@ -178,7 +178,7 @@ def test_a_stall_of_the_device_does_not_hold_later_frames_back() -> None:
 
 
 def test_one_slow_frame_with_prompts_does_not_hold_later_frames_back() -> None:
-    arrivals = Arrivals(margin_s=0.0002, prefill_row_s=0.0001, beside_rows=60)
+    arrivals = Arrivals(margin_s=0.0002, prefill_row_s=0.0001, mixed_rows=60)
     arrivals.run(0.5)
     while not (arrivals.runner.flying and arrivals.runner.flying[-1].with_prompts):
         arrivals.run(arrivals.clock.now_s + 0.001)

@@ -89,7 +89,7 @@ def test_at_half_the_load_no_request_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("machine", "burst"), [("h200", 256), ("h200", 512), ("cpu", 30)])
-def test_nobody_in_a_burst_is_refused_who_gets_a_slot_in_time(machine: str, burst: int) -> None:
+def test_a_burst_has_no_refusal_of_a_request_that_would_get_a_slot_in_time(machine: str, burst: int) -> None:
     """The settings are the defaults. The tick's cost is known, as after the warm-up."""
     fixed_s, row_s, prefill_row_s, slots = (0.0023, 0.000034, 0.000005, 128) if machine == "h200" else MACHINES["cpu"]
     defaults = EngineConfig()

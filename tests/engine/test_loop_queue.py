@@ -60,7 +60,7 @@ def test_continuations_wait_as_long_as_it_takes() -> None:
     assert [listener.ends for listener in waiting] == [["stop"], ["stop"]]
 
 
-def test_an_open_text_is_expected_to_last_as_long_again() -> None:
+def test_a_streaming_text_is_expected_to_last_as_long_again() -> None:
     """Its few words so far say nothing about its end: a retry time made of them would be wrong every time."""
     rig = Rig(slots=1, config=dataclasses.replace(PATIENT, slots=1))
     paused(rig, 1)
@@ -99,8 +99,8 @@ def test_a_resumed_speech_takes_no_place_that_the_device_does_not_have() -> None
     assert [listener.ends for listener in (*running, resumed, continuation)] == [["stop"]] * 5
 
 
-def test_refused_requests_are_told_to_come_one_after_the_other() -> None:
-    """All of them told the same time would come at once, and most would be refused again."""
+def test_refused_requests_get_different_retry_times() -> None:
+    """Equal retry times would bring all of them back at once, and most would be refused again."""
     rig = Rig(slots=1, config=dataclasses.replace(PLAIN, slots=1, queue_limit=0, queue_wait_s=0.0), fixed_s=0.04)
     rig.say(1, frames=200, text_ids=50)
     rig.ticks(20)

@@ -39,7 +39,7 @@ class Request:
         return [*self.text[1:], END_MARK]
 
     def expected(self) -> list[tuple[int, int, int]]:
-        """All its frames, as the runner would make them alone."""
+        """Returns all its frames as the runner would make them alone."""
         frames = max(self.frames, len(self.spoken_ids)) if self.streaming_text else self.frames
         ids = self.spoken_ids if self.streaming_text else []
         return [(self.tag, frame, ids[frame] if frame < len(ids) else 0) for frame in range(frames)]

@@ -27,7 +27,8 @@ def ended_at(frames: list[tuple[int, float]], text_spoken_at: int = 0, config: R
 
 
 def varied_codes(count: int, seed: int) -> list[int]:
-    """Like speech: rarely the same code twice in a row, some frequent codes, held for a few frames in pauses."""
+    """Returns codes like those of speech: rarely the same code twice in a row, some frequent codes, held for a few
+    frames in pauses."""
     rng = random.Random(seed)
     codes: list[int] = []
     while len(codes) < count:

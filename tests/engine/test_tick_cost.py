@@ -47,8 +47,8 @@ def test_when_the_machine_changes_its_speed_all_batch_sizes_change(rows: int, fa
         assert model.cost.tick_s(other) == pytest.approx(factor * (0.012 + 0.004 * other), rel=0.25)
 
 
-def test_after_a_pause_a_few_ticks_tell_the_new_speed() -> None:
-    """Nobody knows what happened meanwhile, so they count more than what was learned before."""
+def test_after_a_pause_a_few_ticks_show_the_new_speed() -> None:
+    """The machine may have changed meanwhile, so they count more than what was learned before."""
     model, unpaused = learned(), learned()
     for tick in range(3):
         model.add(1, 0, 0.5 * 0.016, paused_s=60.0 if tick == 0 else 0.0)

@@ -73,7 +73,7 @@ class Pack:
         return from_tiles(out, len(self.qkv)) if tiles else out
 
     def expected(self, row: int) -> Tensor:
-        """After `run`."""
+        """Returns the row's attention over the caches after `run`."""
         length = int(self.position[row]) + 1
         keys, values = (blocks[self.table[row]].transpose(0, 1).flatten(1, 2)[:, :length] for blocks in self._caches)
         return self.model.attend(self.model.split(self.qkv[row], length - 1)[0], keys, values)

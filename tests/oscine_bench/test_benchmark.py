@@ -20,7 +20,7 @@ ANY_TIME = SearchLimits(p95_ms=math.inf, underrun_ms=math.inf)
 def searched(
     answer: Callable[[dict], bytes], readings_s: Iterable[float], time_limit_s: float, first: float = 50
 ) -> tuple[SearchResult, list[Row], list[str]]:
-    """The result, the rows and what was said. Each rate reads the clock once, and the start before it."""
+    """Returns the result, the rows and the messages. Each rate reads the clock once, and the start before it."""
 
     async def main() -> tuple[SearchResult, list[Row], list[str]]:
         rows: list[Row] = []

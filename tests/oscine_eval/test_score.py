@@ -93,7 +93,7 @@ def test_silence_and_clipping_are_warnings() -> None:
 
 
 def test_the_rate_of_a_set_is_all_errors_over_all_words() -> None:
-    """Not the mean of the recordings' rates."""
+    """It is not the mean of the recordings' rates."""
     set_ = [recording("The parcel left our warehouse early this morning.", number=0), recording("No.", "yes", number=1)]
     found = totals(set_, score_all(set_))
     assert found["wer"] is not None

@@ -1,4 +1,4 @@
-"""A child process runs this package, talks to its parent, and ends when it is told or when its parent is gone."""
+"""A child process runs this package, talks to its parent, and ends on disconnect or when its parent is gone."""
 
 import os
 import select

@@ -1,4 +1,4 @@
-"""A stream whose numbers are not finite fails alone: streams beside it and after it speak as if it had never been."""
+"""A stream whose numbers are not finite fails alone: concurrent and later streams speak as if it had never existed."""
 
 from dataclasses import replace
 

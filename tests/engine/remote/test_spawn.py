@@ -63,7 +63,7 @@ def test_a_file_in_the_current_folder_never_shadows_a_library(tmp_path: Path) ->
 
 
 def test_the_worker_runs_the_package_of_its_parent(tmp_path: Path) -> None:
-    """Via the parent's sys.path or PYTHONPATH, even if another version is installed."""
+    """The parent's sys.path or PYTHONPATH decides, even if another version is installed."""
     (tmp_path / "build_here.py").write_text(BUILD)
     (tmp_path / "oscine").symlink_to(PACKAGE)
     (tmp_path / "empty").mkdir()

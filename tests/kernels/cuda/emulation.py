@@ -62,7 +62,7 @@ class Emulation:
 
 @cache
 def _precompiled_header(folder: Path) -> Path:
-    """A copy of emulator.h beside its precompiled form, so that it is not parsed again for every kernel."""
+    """Returns a copy of emulator.h next to its precompiled form, so that it is not parsed again for every kernel."""
     header, made = folder / "emulator.h", folder / "emulator.h.gch"
     if not made.exists():
         part = header.with_name(f"emulator.h.{os.getpid()}")
@@ -73,7 +73,7 @@ def _precompiled_header(folder: Path) -> Path:
 
 
 def _compile(to: Path, *words: str) -> None:
-    """Another process may do the same at this time: each replaces the file by a whole one."""
+    """Compiles a kernel. Another process may do the same at this time; each writes a whole file and renames it."""
     part = to.with_name(f"{to.name}.{os.getpid()}")
     command = ["g++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-w", *words, "-o", str(part)]
     done = subprocess.run(command, capture_output=True, text=True)

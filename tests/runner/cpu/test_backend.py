@@ -236,7 +236,7 @@ class HeldCpuCodec(HeldCodec, CpuCodec):
 
 @pytest.fixture
 def make_backend(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., CpuBackend]:
-    """make_backend(threaded=True): whatever this machine has."""
+    """Makes a backend. make_backend(threaded=True) gives the codec a thread on any machine."""
     model, threads = load_model(folder, device=CPU), torch.get_num_threads()
 
     def make(*, threaded: bool, options: BackendOptions = DEFAULT_OPTIONS) -> CpuBackend:

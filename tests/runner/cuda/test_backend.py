@@ -103,7 +103,7 @@ def test_a_cached_prefix_gives_the_bits_of_a_computed_one(speaker):
 
 
 @pytest.mark.parametrize("others", [0, 7, 40, 120, 127])
-def test_a_prompt_that_runs_beside_a_frame_gives_the_bits_of_a_prefill_before_it(speaker, others):
+def test_a_prompt_that_runs_in_a_frame_gives_the_bits_of_a_prefill_before_it(speaker, others):
     """The same bits for the newcomer, and for the others in its frame."""
     runner = make_runner(speaker, 128, graphs=True)
     slots = list(range(others + 1))

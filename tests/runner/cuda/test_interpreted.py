@@ -106,8 +106,8 @@ def test_the_codes_are_those_of_the_torch_backend(exact: SpeechModel, frames) ->
     np.testing.assert_array_equal(frames[0], np.stack(expected))
 
 
-def test_prompts_that_run_beside_a_frame_change_no_bit(backend: CudaBackend, frames) -> None:
-    """A prompt beside its own first frame; then another one beside the second frame, which reads the first's keys."""
+def test_prompts_that_run_in_a_frame_change_no_bit(backend: CudaBackend, frames) -> None:
+    """A prompt runs in its own first frame; then another one in the second frame, which reads the first's keys."""
     codes, pcm, hidden = frames
     runner = SlotRunner(backend)
     runner.admit(SlotAssignment(0, PROMPTS[0], SAMPLING[0]))

@@ -167,7 +167,7 @@ def wide(request, small_checkpoints: CheckpointMaker) -> WideModel:
 @needs_gpu
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_bits_of_a_row_depend_neither_on_its_place_nor_on_its_company(wide: WideModel, kind: str) -> None:
-    """Also where the prompt is divided between two packs, and beside rows that run in short packs."""
+    """Also holds for a prompt divided between two packs, and for rows in a batch with rows of short packs."""
     runner = wide.runner(kind)
     (alone,) = prefilled(runner, [wide.prompt])
     for company in ((1,), (7,), (33,), (300,), (640,), (1000,), (1030, 300), (513, 500, 9, 300), (1700, 257, 258)):
@@ -180,7 +180,8 @@ def test_the_bits_of_a_row_depend_neither_on_its_place_nor_on_its_company(wide: 
 @pytest.mark.gpu
 @needs_gpu
 def test_the_bits_of_a_row_do_not_depend_on_the_size_of_its_pack(wide: WideModel, sizes_run: list[int]) -> None:
-    """The smallest size alone, the others in company. A size that the GPU's products do not allow is not used."""
+    """Runs the smallest size alone, the others with more rows. A size that the GPU's products do not allow is not
+    used."""
     runner = wide.runner("triton", graphs=False)
     (alone,) = prefilled(runner, [wide.prompt])
     for size in LONG_PACK_SIZES[1:]:
