@@ -47,10 +47,9 @@ class Api:
         config = ServerConfig(voices_dir=str(folder) if folder else None, max_clip_bytes=max_bytes)
         self.service = Service([LoadedModel.of(self.engine, card)], config)
         self.store = self.service.voice_store
-        errors = {status: {"description": ""} for status in (400, 401, 404, 409, 413, 429, 503)}
         self.app = FastAPI()
         handle_errors(self.app, invalid_field, lambda path, status: None)
-        self.app.include_router(voice_routes(self.service, errors))
+        self.app.include_router(voice_routes(self.service))
 
     def close(self) -> None:
         self.service.close()

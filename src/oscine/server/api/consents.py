@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -16,6 +15,7 @@ from oscine.server.api.schemas import StrictModel, invalid_field
 from oscine.server.http.forms import mime_type, read_form
 from oscine.server.http.json_body import JsonRoute
 from oscine.server.http.logs import audit
+from oscine.server.http.openapi import described
 from oscine.server.service import Service
 from oscine.speech.consent_store import Consent
 
@@ -74,13 +74,9 @@ _BODY = {
 }
 
 
-def consent_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -> APIRouter:
-    """`errors` describe the statuses for the OpenAPI document."""
+def consent_routes(service: Service) -> APIRouter:
     router = APIRouter(prefix="/v1/audio/voice_consents", tags=["voices"], route_class=JsonRoute)
     store, files = service.consent_store, service.files
-
-    def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
-        return {status: errors[status] for status in statuses}
 
     @router.post("", summary="Upload a consent recording", openapi_extra=_BODY, responses=described(400, 401, 409, 413))
     async def upload_consent(request: Request) -> VoiceConsent:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from oscine.audio.encoders import FORMATS, AsyncEncoder, open_file_encoder
 from oscine.errors import RequestError
 from oscine.server.api.spellings import QueriedFormat, QueriedRate
+from oscine.server.http.openapi import ERRORS
 from oscine.server.http.streaming_response import ResponseWriter, StreamingSpeechResponse, write_whole
 from oscine.server.service import Service
 
@@ -19,14 +20,14 @@ _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _BodyRate = Annotated[QueriedRate, Query(description="Of the body.")]
 
 
-def encode_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> APIRouter:
+def encode_routes(service: Service) -> APIRouter:
     router = APIRouter(tags=["speech"])
     files = {form.media_type: _BINARY for form in FORMATS.values()}
 
     @router.post(
         "/v1/audio/encode",
         response_class=Response,
-        responses={200: {"description": "The whole file.", "content": files}, **errors},
+        responses={200: {"description": "The whole file.", "content": files}, **ERRORS},
         openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": _BINARY}}},
         summary="Encode PCM",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field, ValidationError
@@ -11,6 +11,7 @@ from oscine.config import CheckpointConfig
 from oscine.server.api.schemas import Finite, StrictModel, invalid_field
 from oscine.server.http.json_body import JsonRoute
 from oscine.server.http.logs import audit
+from oscine.server.http.openapi import described
 from oscine.server.service import Service
 from oscine.speech.capabilities import instruction_examples
 from oscine.speech.models import ServedModel
@@ -99,11 +100,8 @@ class ModelRemoved(BaseModel):
     streams_cut_off: int = Field(description="Streams that had not ended in time.")
 
 
-def model_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> APIRouter:
+def model_routes(service: Service) -> APIRouter:
     router = APIRouter(prefix="/v1/models", tags=["models"], route_class=JsonRoute)
-
-    def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
-        return {status: errors[status] for status in statuses}
 
     def info(name: str) -> ModelInfo:
         """Raises NotFoundError."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
@@ -19,6 +19,7 @@ from oscine.server.api.voice_upload import (
 )
 from oscine.server.http.forms import limited_body
 from oscine.server.http.logs import audit
+from oscine.server.http.openapi import described
 from oscine.server.http.streaming_response import StreamingSpeechResponse, write_whole
 from oscine.server.service import Service
 from oscine.speech.capabilities import Needs
@@ -170,13 +171,9 @@ After = Annotated[str | None, Query(description="The last id of the previous pag
 Overwrite = Annotated[bool, Query(description="Replaces the voice of this name.")]
 
 
-def voice_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -> APIRouter:
-    """`errors` describe the statuses for the OpenAPI document."""
+def voice_routes(service: Service) -> APIRouter:
     router = APIRouter(prefix="/v1/audio/voices", tags=["voices"])
     store, files = service.voice_store, service.files
-
-    def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
-        return {status: errors[status] for status in statuses}
 
     @router.get("", summary="All voices", response_model=VoiceList, responses=described(400, 401))
     async def list_voices(format: ListFormat = None, limit: Limit = _MAX_LISTED, after: After = None) -> Response:

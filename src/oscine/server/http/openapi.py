@@ -37,6 +37,11 @@ _OF_ALL = (403, 405, 431, 500, 503)  # what every endpoint can answer
 _OF_BODIES = (408, 413)
 
 
+def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Returns `responses=` of an endpoint, for the statuses that only some endpoints answer."""
+    return {status: ERRORS[status] for status in statuses}
+
+
 def add_openapi(app: FastAPI, *, has_keys: bool) -> None:
     """Completes `app.openapi`, and serves it."""
     describe = app.openapi
