@@ -40,6 +40,10 @@ def form(charset: str | None = None, **fields: bytes) -> tuple[dict[str, str], b
     return {"content-type": f"multipart/form-data; boundary=x{suffix}"}, b"".join(parts) + b"--x--\r\n"
 
 
+def voice_file(header: bytes) -> bytes:
+    return len(header).to_bytes(8, "little") + header
+
+
 def upload(status: int, charset: str | None = None, **fields: bytes) -> RequestCase:
     headers, body = form(charset, **{"name": b"anna", "consent": b"hers", **fields})
     return RequestCase(lambda: body, status, VOICES, headers=headers)
@@ -118,8 +122,11 @@ REQUESTS: dict[str, RequestCase] = {
     "many lists": RequestCase(lambda: raw(b'{"input": [', b"[],", 3 * 34_000, b"1]}"), 400),
     "deep lists": RequestCase(lambda: b'{"input": ' + b"[" * 60_000 + b"]" * 60_000 + b"}", 400),
     "long numbers": RequestCase(lambda: raw(b'{"seed": [', b"9" * 4299 + b",", 30 * MIB, b"1]}"), 413),
-    "long numbers in a small body": RequestCase(lambda: raw(b'{"seed": [', b"9" * 4299 + b",", 3 * MIB, b"1]}"), 400),
-    "a number with many digits": RequestCase(lambda: raw(b'{"temperature": 0.', b"1", 3 * MIB, b"}"), 400),
+    "long numbers in a small body": RequestCase(lambda: raw(b'{"seed": [', b"9" * 4299 + b",", 3 * MIB, b"1]}"), 413),
+    "long numbers in a smaller body": RequestCase(lambda: raw(b'{"seed": [', b"9" * 4299 + b",", MIB, b"1]}"), 400),
+    "long fractions": RequestCase(lambda: raw(b'{"seed": [', b"0." + b"1" * 50 + b",", MIB, b"1]}"), 400),
+    "many long fractions": RequestCase(lambda: raw(b'{"seed": [', b"0." + b"1" * 50 + b",", 3 * MIB, b"1]}"), 413),
+    "a number with many digits": RequestCase(lambda: raw(b'{"temperature": 0.', b"1", 3 * MIB, b"}"), 413),
     "commas": RequestCase(lambda: b"," * (30 * MIB), 413),
     "quotes": RequestCase(lambda: b'"' * (30 * MIB), 413),
     "backslashes": RequestCase(lambda: raw(b'{"input": "', b"\\\\", 30 * MIB, b'"}'), 413),
@@ -143,6 +150,11 @@ REQUESTS: dict[str, RequestCase] = {
     "an upload of deep lists": upload(400, speaker_embedding=b"[" * 200_000),
     "an upload of long numbers": upload(400, speaker_embedding=b"[" + (b"9" * 4299 + b",") * 60 + b"1]"),
     "an upload with a long name": upload(400, name=b"a" * 250_000, audio_sample=b"RIFF"),
+    "an upload of escapes": RequestCase(
+        lambda: b"name=" + b"%zz" * 80_000, 400, VOICES, headers={"content-type": "application/x-www-form-urlencoded"}
+    ),
+    "an import of numbers": RequestCase(lambda: voice_file(b"[" + b"1.5," * 240_000 + b"1]"), 400, f"{VOICES}/import"),
+    "an import of lists": RequestCase(lambda: voice_file(b"[" + b"[]," * 320_000 + b"1]"), 400, f"{VOICES}/import"),
     "an upload of line ends": RequestCase(
         lambda: form(audio_sample=b"\r\n--" * (2 * MIB))[1], 400, VOICES, headers=form()[0]
     ),
