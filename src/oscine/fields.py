@@ -90,6 +90,8 @@ class RequestField:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, str) and len(value) > _MAX_SHOWN_CHARS:  # `repr` of megabytes would hold the event loop
+        return f"{len(value)} characters"
     if value is None or isinstance(value, bool | str | Real):
         shown = repr(value)
         if len(shown) > _MAX_SHOWN_CHARS:
