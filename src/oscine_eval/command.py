@@ -89,16 +89,24 @@ def run(
     repeat: Annotated[int, typer.Option(help="Takes of every text, with different seeds")] = 1,
     lengths: Lengths = "short,medium,long",
 ) -> None:
-    """Record a set of texts through a server, transcribe, score, and write an HTML page with all recordings."""
+    """Record a set of texts through a server, transcribe, score, and write an HTML page with all recordings.
+
+    `--texts written` is a set of 164 texts as people write them, with prices, dates, addresses, emoji and Markdown.
+    """
+    from oscine_bench.workload import Workload
     from oscine_eval.optional import MissingLibraryError
     from oscine_eval.run import EvaluationRun, with_finish_reason
     from oscine_eval.transcriber_process import open_transcriber
     from oscine_eval.transcription import check_languages
-    from oscine_eval.word_error_rate import check_libraries
+    from oscine_eval.word_error_rate import WRITTEN, check_libraries, spoken_forms
 
     config, clip = options.config(server.ref_audio)
     target = with_finish_reason(server.make_target(url))
-    recorder = EvaluationRun(target, server.workload(lengths), out, concurrency, repeat, server.timeout)
+    if server.texts == WRITTEN:
+        workload = Workload("as people write", tuple(spoken_forms()), server.seed)
+    else:
+        workload = server.workload(lengths)
+    recorder = EvaluationRun(target, workload, out, concurrency, repeat, server.timeout)
     missing, transcriber = "", None
     with ExitStack() as stack:
         try:  # before recording, so that errors come early

@@ -9,7 +9,7 @@ from typing import Any
 
 from oscine_eval.bootstrap import Ratio, add, interval, widened
 from oscine_eval.recording import Recording
-from oscine_eval.word_error_rate import Alignment, Unit, align, normalize, unit_of
+from oscine_eval.word_error_rate import Alignment, Unit, align, normalize, references, unit_of
 
 # So many errors at an end may be the recognizer's; more are flagged.
 SLACK: dict[Unit, int] = {"word": 1, "character": 2}
@@ -56,8 +56,11 @@ def _score(recording: Recording, letter_s: dict[Unit, float]) -> Score:
     alignment = None
     flags: list[str] = []
     if recording.transcript is not None:
-        texts = recording.text, recording.transcript
-        alignment = align(*(normalize(text, recording.language, unit) for text in texts))
+        said = normalize(recording.transcript, recording.language, unit)
+        alignment = min(
+            (align(normalize(text, recording.language, unit), said) for text in references(recording.text)),
+            key=lambda one: one.errors / max(one.reference_length, 1),
+        )
         flags += _flags(alignment, unit)
     if _is_runaway(recording, unit, letter_s):
         flags.append("runaway")

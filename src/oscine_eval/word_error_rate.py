@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import resources
 from itertools import groupby, takewhile, zip_longest
 from typing import Any, Literal
 
@@ -36,6 +37,26 @@ _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 # contractions with a straight apostrophe only.
 _CHARACTERS = str.maketrans("()[]<>’‘ʼ＇", "      ''''")
 _MANY_DIGITS = re.compile(r"(\d{1000})(?=\d)")  # it fails on numbers that int() refuses, above 4300 digits
+
+
+# A set of texts as people write them, with their spoken form: class, written, spoken. "F-B-I" is read by letters.
+WRITTEN = "written"
+_BY_LETTERS = re.compile(r"\b[A-Z](?:-[A-Z])+(?:'s)?(?!\w)")
+
+
+@cache
+def spoken_forms() -> dict[str, str]:
+    """The texts of the set as people write them, and how they are spoken."""
+    lines = resources.files(__package__).joinpath("texts", f"{WRITTEN}.tsv").read_text(encoding="utf-8").splitlines()
+    return {written: spoken for _, written, spoken in (line.split("\t") for line in lines)}
+
+
+def references(text: str) -> tuple[str, ...]:
+    """What a transcript of the text may be: recognizers write "$5" for "five dollars", or not."""
+    spoken = spoken_forms().get(text)
+    if spoken is None:
+        return (text,)
+    return text, _BY_LETTERS.sub(lambda found: found[0].replace("-", "").replace("'", ""), spoken)
 
 
 def language_code(text: str, name: str | None = None) -> str | None:

@@ -177,3 +177,5 @@ REGNAL = frozenset(
         "louis henry george edward charles elizabeth william john paul pius benedict richard james philip napoleon"
     )
 )
+# After these, "I" is a number.
+BEFORE_NUMERAL_ONE = frozenset(words_of("Chapter Part Volume War Act Phase Type Class Appendix Table"))

@@ -72,7 +72,7 @@ class EnglishReader:
             end, chunk = found.end(), found[2]
             if end == len(text) and not ended and (chunk is None or len(chunk) < _MAX_CHUNK):
                 break
-            if chunk is None or _is_plain(chunk):
+            if chunk is None or (_is_plain(chunk) and not self._is_numeral(chunk)):
                 self._before = chunk or self._before
                 self._said = self._before[-1:]
                 at = end
@@ -110,6 +110,11 @@ class EnglishReader:
         if at > passed:
             yield Piece(text[passed:at])
         self._text = text[at:]
+
+    def _is_numeral(self, chunk: str) -> bool:
+        """Whether it is the "I" of "World War I"."""
+        before = self._before
+        return chunk[0] == "I" and chunk.rstrip(_TRAIL) == "I" and before in lex.BEFORE_NUMERAL_ONE
 
     def _reading(self, text: str, start: int, end: int, *, ended: bool, following: str) -> tuple[int, str] | None:
         """The end of what is read together, and how it is spoken. None: as it is written."""

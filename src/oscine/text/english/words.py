@@ -20,7 +20,7 @@ _MAGNITUDE = r"(?:\s?(thousand|million|billion|trillion|[kKMBmb]n?|tn)\b)?"
 _HALF = r"(?:\s?([AaPp])\.?[Mm]\b\.?)"
 
 _PHONE = re.compile(
-    r"(?:(\+\d{1,3})[ .-]?)?(?:\(\d{3}\) ?|\d{3}[-.])\d{3}[-. ]\d{4}" + _END + r"|\+\d{1,3}(?:[ -]\d{2,5}){1,5}" + _END
+    r"(?:(\+\d{1,3})[ .-]?)?(?:\(\d{3}\) ?|\d{3}[-.])\d{3}[-. ]\d{4}" + _END + r"|\+\d{1,3}(?:[ -]\d{2,8}){1,5}" + _END
     + r"|\d{3}-\d{4}" + _END + r"|0\d{2,4} \d{3,4} \d{3,4}" + _END
 )  # fmt: skip
 _VANITY = re.compile(r"(\d)-(\d{3})-([A-Z]{3,10})(?!\w)")
