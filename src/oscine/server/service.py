@@ -1,15 +1,11 @@
-"""Shared state of all routes: models, voices, API keys, metrics, thread pools."""
+"""Shared state of all routes: what speaks, and the keys, metrics, limits and thread pools of the server."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-from oscine.audio.encoders import AsyncEncoder, open_encoder, open_file_encoder
 from oscine.audio.formats import FormatName
 from oscine.config import ServerConfig
 from oscine.errors import NotReadyError
@@ -22,19 +18,12 @@ from oscine.server.dialects.kept_files import KeptFiles
 from oscine.server.http.access import ApiKeys
 from oscine.server.http.connections import OpenConnections
 from oscine.server.http.metrics import AlignerMetrics, Metrics
-from oscine.speech.clips import ClipPolicy
 from oscine.speech.consent_store import ConsentStore
-from oscine.speech.events import SpeechEvent
-from oscine.speech.models import LoadedModel, ModelRegistry, ServedModel
-from oscine.speech.plan import SpeechPlan, SpeechPlanner
-from oscine.speech.run import Speaker
-from oscine.speech.script import Script
-from oscine.speech.voice_store import VoiceStore
-from oscine.speech.voices import reserved_names
-from oscine.speech.words import AsyncAligner, WordTimer
+from oscine.speech.models import LoadedModel, ServedModel
+from oscine.speech.plan import SpeechPlan
+from oscine.speech.service import SpeechService
 from oscine.types import BEST_STATES
 
-_ENCODE_THREADS = 4  # a call takes a millisecond: few threads serve many streams
 _CONVERSION_THREADS = 1  # of POST /v1/audio/encode: long files, which must not delay streams
 _MAX_CONVERSIONS = 8  # each holds a file of up to max_body_bytes
 _FILE_THREADS = 2  # voices and consents on the disk, and lists of them
@@ -42,33 +31,15 @@ _MAX_FILE_JOBS = 256
 _MODEL_STATES = (*BEST_STATES, "removing")
 
 
-class Service:
+class Service(SpeechService):
     def __init__(
         self, models: Sequence[LoadedModel], config: ServerConfig, open_model: OpenModel | None = None
     ) -> None:
-        self.config = config
         self.metrics = Metrics(lambda: self.models.figures())
+        super().__init__(models, config, self.metrics.of_model, AlignerMetrics(self.metrics))
         self.api_keys = ApiKeys(config.api_keys, config.streams_per_key, config.admin_keys)
-        folder = Path(config.voices_dir).expanduser() if config.voices_dir else None
-        presets = [speaker for model in models for speaker in model.card.speakers]
-        self.voice_store = VoiceStore(folder, reserved_names(presets, config.voice_aliases), config.max_voices)
-        self.consent_store = ConsentStore(folder, config.max_voices, config.max_consent_bytes)
-        self.aligner: AsyncAligner | None = None
-        if config.aligner:
-            self.aligner = AsyncAligner(Path(config.aligner), config.aligner_threads, AlignerMetrics(self.metrics))
-        transcribe = self.aligner.transcribe if self.aligner else None
-        self.models = ModelRegistry(
-            models, self.voice_store, self.metrics.of_model, config.model_aliases, transcribe, config.voice_aliases
-        )
+        self.consent_store = ConsentStore(self.voices_folder, config.max_voices, config.max_consent_bytes)
         self.model_admin = ModelAdmin(self.models, self.voice_store, open_model, config.allowed_models)
-        self.clip_policy = ClipPolicy(
-            urls=config.ref_urls,
-            hosts=config.ref_hosts,
-            files_below=Path(config.ref_files_below) if config.ref_files_below else None,
-            max_bytes=config.max_clip_bytes,
-        )
-        self.planner = SpeechPlanner(config, self.clip_policy, self.aligner)
-        self.encode_pool = ThreadPoolExecutor(_ENCODE_THREADS, "oscine-encode")
         self.conversions = WorkPool("conversion", _CONVERSION_THREADS, _MAX_CONVERSIONS)
         self.files = WorkPool("file", _FILE_THREADS, _MAX_FILE_JOBS)
         self.connections = OpenConnections(config)
@@ -85,39 +56,9 @@ class Service:
         """Running streams; draining waits for them."""
         return self.api_keys.streams
 
-    def speak(self, plan: SpeechPlan, *, whole: bool = False, words: bool = False) -> AsyncGenerator[SpeechEvent, None]:
-        """Speaks the script of a plan; arguments as in `speaker`."""
-        speaker = self.speaker(plan, whole=whole, words=words)
-        speaker.joins = len(plan.script) > 1
-        return speaker.speak(Script(plan.script))
-
-    def speaker(self, plan: SpeechPlan, *, whole: bool, words: bool) -> Speaker:
-        """`whole`: files are sent when they are complete. `words`: with the times of words."""
-        # A whole file is encoded as it is generated too: a long one at once would hold a thread for seconds, and other
-        # streams need the few threads.
-        stages = partial(open_file_encoder if whole else open_encoder, plan.format.name, **plan.encoding)
-        pool = self.encode_pool if whole or plan.is_converted else None
-        timer: Callable[[], WordTimer] | None = None
-        if words:
-            assert self.aligner, "the planner refuses word timestamps without an aligner"
-            timer = partial(WordTimer, self.aligner, plan.request.language, plan.rate_hz, plan.speed)
-        return Speaker(
-            plan.model.engine,
-            plan.request,
-            plan.rate_hz,
-            plan.speed,
-            split=plan.split is not None,
-            open_encoder=lambda: AsyncEncoder(stages(), pool),
-            open_timer=timer,
-        )
-
     def close(self) -> None:
-        if self.aligner:
-            self.aligner.close()
-        self.models.close()
-        self.planner.close()
+        super().close()
         self.model_admin.close()
-        self.encode_pool.shutdown(wait=False, cancel_futures=True)
         self.conversions.close()
         self.files.close()
 

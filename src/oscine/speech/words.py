@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
@@ -33,10 +33,17 @@ class JobMeter(Protocol):
     def running(self, job: AlignerJob) -> AbstractContextManager[None]: ...
 
 
+class _NoMeter:
+    def refused(self, job: AlignerJob) -> None: ...
+
+    def running(self, job: AlignerJob) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
 class AsyncAligner:
-    def __init__(self, folder: Path, threads: int, metrics: JobMeter) -> None:
+    def __init__(self, folder: Path, threads: int, meter: JobMeter | None = None) -> None:
         """Raises ConfigError for a folder that has no model."""
-        self._aligner, self._metrics = Aligner(folder, threads), metrics
+        self._aligner, self._meter = Aligner(folder, threads), meter or _NoMeter()
         self._pool = ThreadPoolExecutor(1, "oscine-align")
         self._queued = 0
         self._closed = False
@@ -76,11 +83,11 @@ class AsyncAligner:
 
     async def _run(self, name: AlignerJob, job: Callable[[], _Answer]) -> _Answer:
         if self._queued >= _MAX_QUEUED:
-            self._metrics.refused(name)
+            self._meter.refused(name)
             raise AlignerError(f"the aligner is too busy: {self._queued} segments wait for it")
         self._queued += 1
         try:
-            with self._metrics.running(name):
+            with self._meter.running(name):
                 return await asyncio.get_running_loop().run_in_executor(self._pool, job)
         finally:
             self._queued -= 1

@@ -22,10 +22,10 @@ from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
 from oscine.process.child import freeze_gc
 from oscine.server.http.logs import log_to_stderr
-from oscine.server.service import Service
 from oscine.speech.events import Audio, Ended, SpeechEvent
 from oscine.speech.models import EngineFigures, LoadedModel
 from oscine.speech.plan import SpeechPlan
+from oscine.speech.service import SpeechService
 from oscine.types import EngineHealth
 from oscine.voice import Voice
 
@@ -48,7 +48,7 @@ class SpeechHost:
         engine = build_engine(folder, settings.engine, _log_progress, device=device, dtype=settings.dtype, codec=codec)
         (checkpoint,) = settings.checkpoints
         card = read_config(folder).card(checkpoint.served_name)
-        self._engine, self._service = engine, Service([LoadedModel(card, engine, self._health)], settings.server)
+        self._engine, self._service = engine, SpeechService([LoadedModel(card, engine, self._health)], settings.server)
         self._trims_silence = settings.engine.trim_silence.enabled
         self._speak = self._speak_samples if codec else self._speak_codes
         self._streams = Streams()
@@ -87,9 +87,11 @@ class SpeechHost:
         return EngineHealth("failed", last_reason="the log has the reason; unload the model and load it again")
 
     async def _plan(self, tensors: Mapping[str, Any]) -> SpeechPlan:
-        self._service.check_ready()
         text, options = speech_fields(tensors)
-        return await self._service.plan(self._service.route(options), options, text, "pcm")
+        request = options.request(text)
+        model = self._service.models.route(request, options.asked_model)
+        model.check_ready(named=False)
+        return await self._service.planner.plan(model, request, "pcm")
 
     async def _speak_samples(self, tensors: Mapping[str, Any], response: ResponseStream) -> None:
         plan = await self._plan(tensors)

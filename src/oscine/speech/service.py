@@ -1,0 +1,87 @@
+"""All that speaks a request, whoever asks: models, voices, clips, the planner and the encoders. HTTP and Triton share
+it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from oscine.audio.encoders import AsyncEncoder, open_encoder, open_file_encoder
+from oscine.config import ServerConfig
+from oscine.speech.clips import ClipPolicy
+from oscine.speech.events import SpeechEvent
+from oscine.speech.models import LoadedModel, MeterOf, ModelRegistry
+from oscine.speech.plan import SpeechPlan, SpeechPlanner
+from oscine.speech.run import Speaker
+from oscine.speech.script import Script
+from oscine.speech.voice_store import VoiceStore
+from oscine.speech.voices import reserved_names
+from oscine.speech.words import AsyncAligner, JobMeter, WordTimer
+
+_ENCODE_THREADS = 4  # a call takes a millisecond: few threads serve many streams
+
+
+class SpeechService:
+    def __init__(
+        self,
+        models: Sequence[LoadedModel],
+        config: ServerConfig,
+        meter_of: MeterOf = lambda card: None,
+        aligner_meter: JobMeter | None = None,
+    ) -> None:
+        """The meters count the speeches of each model, and the aligner's jobs."""
+        self.config = config
+        self.voices_folder = Path(config.voices_dir).expanduser() if config.voices_dir else None
+        presets = [speaker for model in models for speaker in model.card.speakers]
+        reserved = reserved_names(presets, config.voice_aliases)
+        self.voice_store = VoiceStore(self.voices_folder, reserved, config.max_voices)
+        self.aligner: AsyncAligner | None = None
+        if config.aligner:
+            self.aligner = AsyncAligner(Path(config.aligner), config.aligner_threads, aligner_meter)
+        transcribe = self.aligner.transcribe if self.aligner else None
+        self.models = ModelRegistry(
+            models, self.voice_store, meter_of, config.model_aliases, transcribe, config.voice_aliases
+        )
+        self.clip_policy = ClipPolicy(
+            urls=config.ref_urls,
+            hosts=config.ref_hosts,
+            files_below=Path(config.ref_files_below) if config.ref_files_below else None,
+            max_bytes=config.max_clip_bytes,
+        )
+        self.planner = SpeechPlanner(config, self.clip_policy, self.aligner)
+        self.encode_pool = ThreadPoolExecutor(_ENCODE_THREADS, "oscine-encode")
+
+    def speak(self, plan: SpeechPlan, *, whole: bool = False, words: bool = False) -> AsyncGenerator[SpeechEvent, None]:
+        """Speaks the script of a plan; arguments as in `speaker`."""
+        speaker = self.speaker(plan, whole=whole, words=words)
+        speaker.joins = len(plan.script) > 1
+        return speaker.speak(Script(plan.script))
+
+    def speaker(self, plan: SpeechPlan, *, whole: bool, words: bool) -> Speaker:
+        """`whole`: files are sent when they are complete. `words`: with the times of words."""
+        # A whole file is encoded as it is generated too: a long one at once would hold a thread for seconds, and other
+        # streams need the few threads.
+        stages = partial(open_file_encoder if whole else open_encoder, plan.format.name, **plan.encoding)
+        pool = self.encode_pool if whole or plan.is_converted else None
+        timer: Callable[[], WordTimer] | None = None
+        if words:
+            assert self.aligner, "the planner refuses word timestamps without an aligner"
+            timer = partial(WordTimer, self.aligner, plan.request.language, plan.rate_hz, plan.speed)
+        return Speaker(
+            plan.model.engine,
+            plan.request,
+            plan.rate_hz,
+            plan.speed,
+            split=plan.split is not None,
+            open_encoder=lambda: AsyncEncoder(stages(), pool),
+            open_timer=timer,
+        )
+
+    def close(self) -> None:
+        if self.aligner:
+            self.aligner.close()
+        self.models.close()
+        self.planner.close()
+        self.encode_pool.shutdown(wait=False, cancel_futures=True)
