@@ -34,8 +34,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from oscine.model.config import StackConfig
-from oscine.model.conv import Snake
 from oscine.model.layers import Attention, Stack
+from oscine.model.streaming import Snake
 
 # Calls that synchronize with the device or copy from the host.
 _ASKING = (

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from sizes import RATE_HZ
 from torch import Tensor, nn
 
-from oscine.model.speaker_encoder import slaney_mel_filters
+from oscine.model.encoders import slaney_mel_filters
 
 _SCALES = ((2048, 128), (1024, 80), (512, 64), (256, 32), (128, 16))  # window in samples, mel bands
 _FLOOR = 5e-5  # 86 dB below a full-scale sine; anything quieter is ignored

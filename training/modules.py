@@ -15,8 +15,8 @@ from fused import PLAIN, TURN_EPS, Fused, per_row
 from torch import Tensor, nn
 
 from oscine.model.codec import Codec, ConvNeXt
-from oscine.model.conv import CausalConv, CausalUpsample, Snake
 from oscine.model.layers import Attention, AttentionCache, LayerScale, RMSNorm, SwiGLU, attention
+from oscine.model.streaming import CausalConv, CausalUpsample, Snake
 
 
 def make_trainable(module: nn.Module, fused: Fused = PLAIN) -> None:

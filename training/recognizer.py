@@ -10,7 +10,7 @@ from sizes import RATE_HZ
 from teacher import LABEL_SAMPLES, PHONE_COUNT
 from torch import Tensor, nn
 
-from oscine.model.speaker_encoder import slaney_mel_filters
+from oscine.model.encoders import slaney_mel_filters
 
 _WINDOW, _BANDS, _WIDTH = 1024, 80, 192
 

@@ -18,9 +18,8 @@ from torch import Tensor, nn
 from oscine.audio.pcm import CODEBOOKS
 from oscine.export.graph import RelativeCache
 from oscine.export.onnx_file import Graph, RunGraph, difference
-from oscine.model.codec_encoder import CodecEncoder, Quantizer
 from oscine.model.config import CodecConfig
-from oscine.model.speaker_encoder import FFT_SAMPLES, HOP_SAMPLES, PAD_SAMPLES, SpeakerEncoder
+from oscine.model.encoders import FFT_SAMPLES, HOP_SAMPLES, PAD_SAMPLES, CodecEncoder, Quantizer, SpeakerEncoder
 
 # If two entries are nearly equal, the nearest may differ; the finer codes of that frame then differ too.
 FRAME_TOLERANCE = 0.05

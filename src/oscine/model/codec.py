@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from oscine.audio.pcm import CODEBOOKS
 from oscine.model.config import CODEC_FIRST_KERNEL, CODEC_KERNEL, RESIDUAL_DILATIONS, CodecConfig, CodecDecoderConfig
-from oscine.model.conv import CausalConv, CausalUpsample, Snake
 from oscine.model.layers import AttentionCache, Stack
-from oscine.model.streaming import History, SlidingWindowCache, StreamState
+from oscine.model.streaming import CausalConv, CausalUpsample, History, SlidingWindowCache, Snake, StreamState
 
 _WHOLE_PIECE_FRAMES = 100  # bounds the memory of decode_whole; any number gives the same samples
 

@@ -13,10 +13,9 @@ from torch import Tensor, nn
 
 from oscine.audio.pcm import CODEBOOKS
 from oscine.model.codec import Codec
-from oscine.model.codec_encoder import CodecEncoder
 from oscine.model.config import ModelConfig, PredictorConfig, TalkerConfig
+from oscine.model.encoders import CodecEncoder, SpeakerEncoder
 from oscine.model.layers import Stack
-from oscine.model.speaker_encoder import SpeakerEncoder
 from oscine.model.streaming import ContiguousKVCache
 from oscine.types import SPEAKER, Prompt, reference_frame
 

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from oscine.audio.pcm import CODEBOOKS
 from oscine.model.codec import Codec, ConvNeXt, ResidualUnit
-from oscine.model.conv import CausalConv, CausalUpsample, Snake
 from oscine.model.layers import attention
-from oscine.model.streaming import StreamState
+from oscine.model.streaming import CausalConv, CausalUpsample, Snake, StreamState
 from oscine.runner.backend import SlotCodec
 from oscine.runner.cpu.layers import BufferPool, CpuStack, RecordedStep, Rope, StackBuffers
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from oscine.kernels.conv import Conv
 from oscine.kernels.residual_unit import UnitLayers
 from oscine.model.codec import Codec, ConvNeXt
-from oscine.model.conv import CausalConv, CausalUpsample, Snake
+from oscine.model.streaming import CausalConv, CausalUpsample, Snake
 
 
 @dataclass(frozen=True, slots=True, eq=False)
