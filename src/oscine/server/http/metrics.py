@@ -133,21 +133,17 @@ class _EngineCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         engines = list(self._engines())
-        for name, text, value in ENGINE_GAUGES:
-            gauge = GaugeMetricFamily(name, text, labels=["model"])
-            for one in engines:
-                gauge.add_metric([one.model], value(one))
-            yield gauge
+        for kind, figures in ((GaugeMetricFamily, ENGINE_GAUGES), (CounterMetricFamily, _COUNTERS)):
+            for name, text, value in figures:
+                family = kind(name, text, labels=["model"])
+                for one in engines:
+                    family.add_metric([one.model], value(one))
+                yield family
         text = "Device, dtype and kernels of the engine; always 1."
         info = GaugeMetricFamily("oscine_engine_info", text, labels=["model", "device"])
         for one in engines:
             info.add_metric([one.model, one.status.device], 1)
         yield info
-        for name, text, value in _COUNTERS:
-            counter = CounterMetricFamily(name, text, labels=["model"])
-            for one in engines:
-                counter.add_metric([one.model], value(one))
-            yield counter
         text = "Duration of a tick: one frame for every running stream."
         ticks = HistogramMetricFamily("oscine_frame_seconds", text, labels=["model"])
         for one in engines:
