@@ -1,7 +1,7 @@
 """Finds what is not spoken as it is written, in a text that arrives in pieces.
 
-The scanner asks its rules at every place where one of them may begin. A rule that cannot decide yet, because the text
-may go on, makes it wait. So the result does not depend on how the text was cut, and all other text passes at once.
+One expression finds the places where a rule may begin, and which rule. A rule that cannot decide before more text has
+come makes the scanner wait. So the result does not depend on how the text was cut, and all other text passes at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class NeedMoreText(Exception):  # noqa: N818
 
 
 class Match(NamedTuple):
-    """The text up to `end` is spoken as `spoken`; None: as it is written."""
+    """The text up to `end` is spoken as `spoken`, or as it is written if that is None."""
 
     end: int
     spoken: str | None = None
@@ -42,7 +42,7 @@ class Piece(NamedTuple):  # not a dataclass: a text may have 200,000 of them
 class Rule(Protocol):
     @property
     def starts(self) -> str:
-        """A regular expression of one character: the rule may match there, and nowhere else."""
+        """A regular expression without groups. The rule may match where it matches, and nowhere else."""
 
     def match(self, text: str, at: int, *, ended: bool) -> Match | None:
         """Looks at `text[at:]`, and at CONTEXT_CHARS before it. Raises NeedMoreText unless `ended`."""

@@ -95,14 +95,14 @@ class SpokenBuffer:
         return "".join([spoken for spoken, _ in self._runs])
 
     def push(self, spoken: str, written: str | None = None) -> None:
-        """`written` None: it is the user's own text."""
+        """Adds text. `written` is None if it is the user's own text."""
         if spoken or written:
             self._runs.append((spoken, written))
             self._spoken_chars += len(spoken)
             self._changed_runs += written is not None
 
     def extend(self, runs: Iterable[Run]) -> None:
-        """Pushes runs that are not empty."""
+        """Adds runs, none of which is empty."""
         added = list(runs)
         self._runs += added
         self._spoken_chars += sum([len(spoken) for spoken, _ in added])

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from oscine.text.english import lexicon as lex
 from oscine.text.english import words
-from oscine.text.scanner import Piece
+from oscine.text.scanner import NeedMoreText, Piece
 
 _MAX_CHUNK = 128
 _MAX_CHUNKS = 6  # after the first one
@@ -43,10 +43,6 @@ _STOP_BEFORE_MARK = re.compile(r"\A\.(?=[,;:])")  # "5 min., then"
 _SMILEY = re.compile(r"[:;=8][-']?[()DPpOo|*]+|<3")
 _NEVER_LAST = frozenset({"vs", "e.g", "i.e", "approx", "cf", "a.k.a", "viz", "ca", "co", "w/o"})  # in a sentence
 _TRAIL = ".,;:!?)]}\"'"
-
-
-class _NeedMoreTextError(Exception):
-    pass
 
 
 class EnglishReader:
@@ -80,7 +76,7 @@ class EnglishReader:
             start = found.start(2)
             try:
                 reading = self._reading(text, start, end, ended=ended, following=following)
-            except _NeedMoreTextError:
+            except NeedMoreText:
                 break
             if reading is not None:
                 replaced_end, spoken = reading
@@ -335,23 +331,23 @@ def _group(text: str, start: int, end: int, *, ended: bool, following: str) -> t
         found = _TOKEN.match(text, end)
         if found is None or found[2] is None:
             if not ended:
-                raise _NeedMoreTextError
+                raise NeedMoreText
             return end, following.lstrip()[:1]
         chunk, chunk_end = found[2], found.end()
-        link = _link(chunk)
+        continuation = _continuation(chunk)
         if count == _MAX_CHUNKS:
             break
-        if chunk_end == len(text) and not ended and link.may_follow and len(chunk) < _MAX_CHUNK:
-            raise _NeedMoreTextError
-        if not link.follows or (text[end - 1] in ".;:!?" and not text[end - 2 : end - 1].isalpha()):
+        if chunk_end == len(text) and not ended and continuation.may_follow and len(chunk) < _MAX_CHUNK:
+            raise NeedMoreText
+        if not continuation.follows or (text[end - 1] in ".;:!?" and not text[end - 2 : end - 1].isalpha()):
             break
-        if link.needs_joint and not _joins(text[start:end]):
+        if continuation.needs_joint and not _joins(text[start:end]):
             break
         end = chunk_end
     return end, chunk[0]
 
 
-class _Link(NamedTuple):
+class _Continuation(NamedTuple):
     """How a chunk belongs to the group before it."""
 
     may_follow: bool  # once it is complete
@@ -360,7 +356,7 @@ class _Link(NamedTuple):
 
 
 @lru_cache(maxsize=8192)
-def _link(chunk: str) -> _Link:
+def _continuation(chunk: str) -> _Continuation:
     word = chunk.rstrip(_TRAIL).partition("/")[0]  # "5 GB/day"
     follows = (
         bool(_DIGIT.match(chunk.lstrip("(-")))
@@ -368,7 +364,7 @@ def _link(chunk: str) -> _Link:
         or (chunk[0] in "(½¼¾⅓⅔⅛⅜⅝⅞" and chunk[1:2].isdigit())
     )
     may_follow = follows or chunk in _BEGINNINGS or word in _BEGINNINGS
-    return _Link(may_follow, follows, chunk[0].isdigit() and "/" not in chunk)
+    return _Continuation(may_follow, follows, chunk[0].isdigit() and "/" not in chunk)
 
 
 @lru_cache(maxsize=8192)

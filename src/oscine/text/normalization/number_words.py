@@ -77,7 +77,7 @@ _NOUNS: dict[str, dict[Gender, re.Pattern[str]]] = {
 
 
 @cache
-def words_of(code: str) -> NumberWords:
+def number_words(code: str) -> NumberWords:
     return NumberWords(code)
 
 

@@ -7,7 +7,7 @@ from functools import cache
 
 from oscine.text.normalization import language as languages
 from oscine.text.normalization.calendar import months_by_name
-from oscine.text.normalization.number_words import LETTER, WIDE, words_of
+from oscine.text.normalization.number_words import LETTER, WIDE, number_words
 from oscine.text.normalization.quantities import CURRENCIES, SYMBOLS
 from oscine.text.scanner import CONTEXT_CHARS, Match, NeedMoreText
 
@@ -19,7 +19,7 @@ _MAX_WORD_CHARS = 12  # longer than the name of a month
 
 
 def _window(words: int) -> re.Pattern[str]:
-    """So many words; a character of a wide script counts as one. Possessive, so that a shorter text is no match."""
+    """Matches exactly so many words, possessively. A character of a wide script counts as one."""
     return re.compile(rf"(?:\s*+(?:[{WIDE}]|[^\s{WIDE}]{{1,40}}+)){{{words}}}+")
 
 
@@ -29,11 +29,11 @@ _GUESS_WINDOW = _window(12)  # and the guess of its language up to here
 
 
 def check_language(name: str) -> None:
-    """Raises RequestError if there are no rules for the language, or the libraries are missing. Loads the tables of the
-    language, or of all that may be guessed: half a second."""
+    """Raises RequestError if the language has no rules or a library is missing. Loads the tables of the language, or
+    of all languages that may be guessed, which takes half a second."""
     code = languages.code_of(name)
     for one in [code] if code else languages.CODES.values():
-        words_of(one)
+        number_words(one)
 
 
 class NormalizationRule:
@@ -63,7 +63,7 @@ class NormalizationRule:
             context = before + text[at : full_window.end() if full_window else len(text)]
             self._guessed = languages.guess(context) or self._guessed or "en"
         rest = text[at : window.end() if window else len(text)]
-        found = words_of(self._code or self._guessed or "en").match(rest, before)
+        found = number_words(self._code or self._guessed or "en").match(rest, before)
         return None if found is None else Match(at + found[0], found[1])
 
     def _may_begin(self, text: str, at: int, *, ended: bool) -> bool:
@@ -80,7 +80,7 @@ class NormalizationRule:
 
 @cache
 def _first_words(code: str) -> frozenset[str]:
-    """Words before a number that belong to it."""
+    """The words that may stand before a number and belong to it."""
     currencies = (*CURRENCIES, *(symbol.rstrip(_CURRENCY_SIGNS) for symbol in SYMBOLS if symbol[0].isalpha()))
     months = months_by_name(code) if code == "en" else ()  # in the other languages the day comes first
     return frozenset((*months, *(currency.lower() for currency in currencies)))
