@@ -247,19 +247,10 @@ class Oscine:
 
     def _events(self, request: SpeechRequest) -> AsyncGenerator[SpeechEvent, None]:
         """Long texts are spoken in segments, as in the server."""
-        script, speed = self._prepared(request), float(request.speed)
-        encoder = partial(
-            open_encoder, "pcm", rate_hz=self.sample_rate, out_rate_hz=request.sample_rate, speed=speed
-        )  # changes speed and rate only
-        speaker = Speaker(
-            self._engine,
-            request,
-            self.sample_rate,
-            speed=speed,
-            joins=len(script) > 1,
-            open_encoder=lambda: AsyncEncoder(encoder(), None),
-        )
-        return speaker.speak(Script(script))
+        rate_hz, speed = self.sample_rate, float(request.speed)
+        convert = partial(open_encoder, "pcm", rate_hz=rate_hz, out_rate_hz=request.sample_rate, speed=speed)
+        speaker = Speaker(self._engine, request, rate_hz, speed, open_encoder=lambda: AsyncEncoder(convert(), None))
+        return speaker.speak(Script(self._prepared(request)))
 
     def _prepared(self, request: SpeechRequest) -> list[Prepared]:
         if not isinstance(request.text, str):

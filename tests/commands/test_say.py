@@ -86,7 +86,7 @@ def narrated(engine: InstantEngine, request: SpeechRequest) -> tuple[bytes, str 
 
     async def collect() -> tuple[bytes, str | None]:
         segments = [SpokenText.unchanged(text) for text in segment_text(request.text)]
-        speaker = Speaker(engine, request, RATE, joins=len(segments) > 1)  # type: ignore[arg-type]
+        speaker = Speaker(engine, request, RATE)  # type: ignore[arg-type]
         events = [event async for event in speaker.speak(Script(segments))]
         assert isinstance(events[-1], Ended)
         return b"".join(event.pcm for event in events if isinstance(event, Audio)), events[-1].finish_reason

@@ -38,7 +38,7 @@ FRAME_S = FRAME_SAMPLES / RATE_HZ
 CODES = np.arange(8 * 16).reshape(8, 16)
 WORDS = (TimedWord("One.", 0.1, 0.2), TimedWord("Two.", 0.5, 0.6))
 EVENTS: list[SpeechEvent] = [
-    Started(0, "One. "),
+    Started("One. "),
     Audio(FIRST[:2000], FIRST[:2000], CODES[:1]),
     Audio(FIRST[2000:], FIRST[2000:], CODES[1:4], ends_segment=True),
     SegmentEnded(0, "One. ", 0.0, 4 * FRAME_S),

@@ -32,7 +32,7 @@ def speaking(
     speed: float = 1.0,
 ) -> AsyncGenerator[SpeechEvent, None]:
     items = [SpokenText.unchanged(item) if isinstance(item, str) else item for item in script]
-    return Speaker(engine, request, RATE_HZ, speed=speed, joins=len(script) > 1).speak(Script(items))
+    return Speaker(engine, request, RATE_HZ, speed=speed).speak(Script(items))
 
 
 def events_of(
@@ -67,7 +67,7 @@ def test_a_single_segment_is_the_engine_audio_chunk_by_chunk(engine: ScriptedEng
     expected = spoken("Hello.", 3, "wren")
     assert [len(one.pcm) // 2 for one in events if isinstance(one, Audio)] == [FRAME_SAMPLES] * 6 + [0]
     assert audio(events) == expected
-    assert events[0] == Started(0, "Hello.") and end(events) == Ended("stop", Usage(6, 6))
+    assert events[0] == Started("Hello.") and end(events) == Ended("stop", Usage(6, 6))
 
 
 def test_segments_share_seed_and_voice_and_later_ones_are_continuations(engine: ScriptedEngine) -> None:

@@ -25,7 +25,6 @@ NO_USAGE = Usage(0, 0)
 class Started:
     """A file begins. Nothing comes before it, so that a refusal needs no event."""
 
-    file: int  # from 0
     text: str  # of the first segment, as the user wrote it; text that arrives in pieces may still grow
 
 

@@ -46,7 +46,6 @@ class Speaker:
     request: SpeechRequest
     rate_hz: int
     speed: float = 1.0
-    joins: bool = True  # segments are joined without clicks; otherwise they have the engine's audio bit for bit
     split: bool = False  # each segment is a file
     clock: PlaybackClock = field(default_factory=PlaybackClock)
     open_encoder: Callable[[], AsyncEncoder] | None = None  # None: files have the engine's samples
@@ -54,7 +53,6 @@ class Speaker:
     next_is_due: Callable[[], bool] | None = None  # whether words without times are better than waiting for them
     segment: Segment | None = field(default=None, init=False)  # the one that is being spoken
     _segments: int = field(default=0, init=False)  # that have ended
-    _files: int = field(default=0, init=False)  # likewise
     _paused: bool = field(default=False, init=False)  # since the last segment
 
     def __post_init__(self) -> None:
@@ -69,7 +67,7 @@ class Speaker:
             while item is not None:
                 if isinstance(item, RequestError):
                     raise item
-                file = file or _File(self, self._files)
+                file = file or _File(self, joins=text.joins and not self.split)
                 if isinstance(item, Pause):
                     yield Paused(item.seconds)
                     self._paused = True
@@ -99,7 +97,7 @@ class Speaker:
                     for event in await file.end():
                         yield event
                     file.close()
-                    file, self._files = None, self._files + 1
+                    file = None
                     item = await text.next_item() if self.split else None
             if file and file.started:  # after a pause
                 for event in await file.audio(b"", last=True):
@@ -127,10 +125,11 @@ class Speaker:
 class _File:
     """One file of a speech: joins, encodes and times its audio, and counts what its end reports."""
 
-    def __init__(self, speaker: Speaker, number: int) -> None:
-        self._speaker, self._number = speaker, number
+    def __init__(self, speaker: Speaker, *, joins: bool) -> None:
+        """`joins`: segments are joined without clicks; otherwise they have the engine's audio bit for bit."""
+        self._speaker = speaker
         self._per_s = speaker.rate_hz * speaker.speed  # samples of the engine in a second of the file
-        self._joiner = SegmentJoiner(speaker.rate_hz) if speaker.joins and not speaker.split else None
+        self._joiner = SegmentJoiner(speaker.rate_hz) if joins else None
         self._encoder = speaker.open_encoder() if speaker.open_encoder else None
         self._timer = speaker.open_timer() if speaker.open_timer else None
         self.tokens_left = speaker.request.max_new_tokens
@@ -178,7 +177,7 @@ class _File:
             if not (pcm or data or segment or codes is not None):
                 return []
             self.started = True
-            events.insert(0, Started(self._number, self._segment.content.written if self._segment else ""))
+            events.insert(0, Started(self._segment.content.written if self._segment else ""))
         if segment:
             events.append(segment)
         if self._timer:

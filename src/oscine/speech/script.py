@@ -66,7 +66,7 @@ class Script:
     streams = False
 
     def __init__(self, items: Sequence[Prepared]) -> None:
-        self._items = iter(items)
+        self._items, self.joins = iter(items), len(items) > 1
 
     async def next_item(self) -> Segment | Pause | None:
         item = next(self._items, None)
@@ -77,6 +77,8 @@ class Script:
 
 class StreamingText:
     """Segments and pauses of a streaming text, in order. An error ends it."""
+
+    joins = True  # more segments may follow
 
     def __init__(self, open_preparation: Callable[[], StreamingPreparation], *, whole: bool) -> None:
         """`whole`: segments come out when they are complete, not with their first word."""

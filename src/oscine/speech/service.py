@@ -55,9 +55,7 @@ class SpeechService:
 
     def speak(self, plan: SpeechPlan, *, whole: bool = False, words: bool = False) -> AsyncGenerator[SpeechEvent, None]:
         """Speaks the script of a plan; arguments as in `speaker`."""
-        speaker = self.speaker(plan, whole=whole, words=words)
-        speaker.joins = len(plan.script) > 1
-        return speaker.speak(Script(plan.script))
+        return self.speaker(plan, whole=whole, words=words).speak(Script(plan.script))
 
     def speaker(self, plan: SpeechPlan, *, whole: bool, words: bool) -> Speaker:
         """`whole`: files are sent when they are complete. `words`: with the times of words."""
