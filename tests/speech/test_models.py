@@ -9,6 +9,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from oscine.audio.clips import read_clip
+from oscine.audio.decoding.wire import REFERENCE_CLIP
 from oscine.server.app import build_models_app
 from oscine.speech.models import LoadedModel
 from oscine.types import EngineHealth
@@ -17,7 +19,6 @@ from tests.server.live.live_client import Server
 from tests.server.reference_clip import CLIP, CLIP_URL
 from tests.server.scripted_engine import BASE_CARD, CARD, ScriptedEngine, spoken
 from tests.server.serving import client_of_app, eventually
-from tests.speech_like import speech_like
 
 SPEECH = "/v1/audio/speech"
 CARDS = (
@@ -43,6 +44,9 @@ class Served:
         return Server(str(self.client.base_url).rstrip("/"), self.app.state.service).client()
 
 
+DECODED = (read_clip(CLIP, REFERENCE_CLIP).samples, 24_000)
+
+
 @pytest.fixture
 def served() -> Iterator[Served]:
     engines = {card.name: ScriptedEngine() for card in CARDS}
@@ -64,7 +68,7 @@ def test_each_request_is_spoken_by_the_model_that_can_do_it(served: Served) -> N
         ({}, served.preset, "preset", None),
         ({"voice": "finch"}, served.preset, "preset", "finch"),
         ({"instructions": "An old man."}, served.design, "design", None),
-        ({"ref_audio": CLIP_URL}, served.clone, "clone", served.clone.clone((speech_like().samples, 24_000))),
+        ({"ref_audio": CLIP_URL}, served.clone, "clone", served.clone.clone(DECODED)),
         ({"model": "design", "instructions": "An old man."}, served.design, "design", None),
     )
     for fields, engine, name, voice in cases:
@@ -101,10 +105,10 @@ def test_a_live_session_changes_its_model(served: Served) -> None:
         assert client.configure(instructions="An old man.", seed=1)["model"] == "design"
         assert client.say("Hi.").sound == spoken("Hi.", 1)
         assert client.configure(ref_audio=CLIP_URL, seed=2)["model"] == "clone"
-        assert client.say("Hi.").sound == spoken("Hi.", 2, served.clone.clone((speech_like().samples, 24_000)))
+        assert client.say("Hi.").sound == spoken("Hi.", 2, served.clone.clone(DECODED))
         refused = client.configure(model="clone", voice="finch")
         assert "'preset' can" in refused["message"]
-        assert client.say("Ho.").sound == spoken("Ho.", 2, served.clone.clone((speech_like().samples, 24_000)))
+        assert client.say("Ho.").sound == spoken("Ho.", 2, served.clone.clone(DECODED))
     assert [len(one.submitted) for one in (served.preset, served.design, served.clone)] == [1, 1, 2]
 
 

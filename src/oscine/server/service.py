@@ -97,7 +97,7 @@ class Service(SpeechService):
 
     def route(self, options: VoiceOptions) -> ServedModel:
         """The model that speaks this request. Called after `check_ready`, which is enough if there is only one."""
-        model = self.models.route(options.request(), options.asked_model)
+        model = self.models.route(options.request, options.asked_model)
         if self.models.several:
             model.check_ready(named=True)
         return model

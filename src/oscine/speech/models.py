@@ -214,12 +214,12 @@ class ModelRegistry:
         found = None if name is None else find_name(name, self._models, self._aliases)
         return None if found is None else self._models[found]
 
-    def route(self, request: SpeechRequest, asked: AskedModel) -> ServedModel:
+    def route(self, request: Callable[[], SpeechRequest], asked: AskedModel) -> ServedModel:
         """The model that speaks this request. Raises NotFoundError for an unknown name, RequestError if no model can do
         it."""
         named = self.find(asked.name)
         if len(self._models) > 1:
-            needs = needs_of(request, asked, self.cards, self._uploaded, self._voice_aliases)
+            needs = needs_of(request(), asked, self.cards, self._uploaded, self._voice_aliases)
             return self._best(needs, named)
         model = named or self.first
         if asked.kind is not None and asked.kind != model.card.kind:

@@ -17,12 +17,11 @@ from oscine.speech.clips import ClipPolicy, fetch_clip
 from oscine.speech.models import ServedModel
 from oscine.speech.words import AsyncAligner, check_aligner
 from oscine.text.cleaning import is_plain
-from oscine.text.levels import ENGLISH, asked_level, at_level, text_language
+from oscine.text.levels import ENGLISH, asked_level, level_of, text_language
 from oscine.text.options import TextOptions
 from oscine.text.preparation import Prepared, StreamingPreparation, check_text_options, prepare_text
 from oscine.text.segmenter import SegmenterConfig
 from oscine.text.spoken_text import SpokenText
-from oscine.types import ModelCard
 from oscine.voice import Voice
 
 _MAX_READ_CHARS = 300  # of any content; reading them in English takes about a millisecond
@@ -119,10 +118,15 @@ class SpeechPlanner:
             raise TooLargeError(message, "input")
         voice, clip_warnings = await self._voice(model, request.voice)
         language = text_language(request.language, card.languages)
+        await self._check_text_options(request, language)
+        pause_s = request.paragraph_pause_s
         request = replace(
-            await self._with_text_options(request, card, language),
+            request,
             voice=voice,
             seed=secrets.randbits(63) if request.seed in (None, RANDOM_SEED) else request.seed,
+            text_level=level_of(request, self._level or card.text_level, language),
+            normalize=None,
+            paragraph_pause_s=self._text_defaults.paragraph_pause_s if pause_s is None else pause_s,
         )
         return SpeechPlan(
             model=model,
@@ -136,15 +140,11 @@ class SpeechPlanner:
             field_warnings=clip_warnings,
         )
 
-    async def _with_text_options(self, request: SpeechRequest, card: ModelCard, language: str) -> SpeechRequest:
-        """The request with the text options that count."""
-        if asked_level(request) == "spoken":  # may load tables
+    async def _check_text_options(self, request: SpeechRequest, language: str) -> None:
+        if asked_level(request) == "spoken" and language.lower() != ENGLISH:  # may load tables
             await self._pool.run(check_text_options, request, language)
         else:
             check_text_options(request, language)
-        if request.paragraph_pause_s is None:
-            request = replace(request, paragraph_pause_s=self._text_defaults.paragraph_pause_s)
-        return at_level(request, self._level or card.text_level, language)
 
     async def _script(self, request: SpeechRequest, language: str) -> list[Prepared]:
         given = request.text, request, language, self.segmenter_config, self._max_text_chars

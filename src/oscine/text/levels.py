@@ -29,14 +29,18 @@ def text_language(language: str, languages: Sequence[str]) -> str:
 
 
 def at_level(options: _Options, default: TextLevel, language: str) -> _Options:
-    """The options with the level that counts. `default`: the server's, or else the checkpoint's. A level that nobody
-    asked for is lowered to "clean" where a language has no rules."""
-    level = asked_level(options)
-    if level is None:
-        level = default
-        if level == "spoken" and (options.normalize is False or not can_be_spoken(language)):
-            level = "clean"
-    return replace(options, text_level=level, normalize=None)
+    """The options with the level that counts."""
+    return replace(options, text_level=level_of(options, default, language), normalize=None)
+
+
+def level_of(options: TextOptions, default: TextLevel, language: str) -> TextLevel:
+    """The level that counts. `default`: the server's, or else the checkpoint's. A level that nobody asked for is
+    lowered to "clean" where a language has no rules."""
+    if (level := asked_level(options)) is not None:
+        return level
+    if default == "spoken" and (options.normalize is False or not can_be_spoken(language)):
+        return "clean"
+    return default
 
 
 def can_be_spoken(language: str) -> bool:

@@ -89,7 +89,7 @@ class SpeechHost:
     async def _plan(self, tensors: Mapping[str, Any]) -> SpeechPlan:
         text, options = speech_fields(tensors)
         request = options.request(text)
-        model = self._service.models.route(request, options.asked_model)
+        model = self._service.models.route(lambda: request, options.asked_model)
         model.check_ready(named=False)
         return await self._service.planner.plan(model, request, "pcm")
 

@@ -181,7 +181,7 @@ class LiveSession:
                 self._wake_speaker.set()
 
     async def _configure(self, config: LiveConfig) -> None:
-        model = self._service.models.route(config.request(), config.asked_model)
+        model = self._service.models.route(config.request, config.asked_model)
         plan = await self._connection.plan(model, config)
         resolve_request(plan.request, model.card)
         if config.timestamp_type:
