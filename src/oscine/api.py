@@ -242,7 +242,7 @@ class Oscine:
         request = at_level(request, card.text_level, language)
         for segment in self._prepared(request):
             if isinstance(segment, SpokenText):
-                self._engine.check(replace(request.for_engine(), text=segment.spoken))
+                self._engine.check(request.for_engine(text=segment.spoken))
         return request
 
     def _events(self, request: SpeechRequest) -> AsyncGenerator[SpeechEvent, None]:

@@ -176,9 +176,9 @@ class SpeechRequest(TextOptions):
             max_new_tokens=self.max_new_tokens,
         )
 
-    def for_engine(self) -> SpeechRequest:
-        """Leaves out what is done before and after the engine."""
-        return replace(self, **_NOT_FOR_ENGINES)
+    def for_engine(self, **changed: Any) -> SpeechRequest:
+        """Leaves out what is done before and after the engine. `changed` saves a second copy (20 us)."""
+        return replace(self, **_NOT_FOR_ENGINES, **changed)
 
     def check_for_engine(self) -> None:
         """Checks everything but the text, the voice and the language, and that nothing is left to be done outside of an

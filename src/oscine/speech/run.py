@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -54,9 +54,6 @@ class Speaker:
     segment: Segment | None = field(default=None, init=False)  # the one that is being spoken
     _segments: int = field(default=0, init=False)  # that have ended
     _paused: bool = field(default=False, init=False)  # since the last segment
-
-    def __post_init__(self) -> None:
-        self.request = self.request.for_engine()  # its text is prepared
 
     async def speak(self, text: Script | StreamingText) -> AsyncGenerator[SpeechEvent, None]:
         """Yields what happens. Raises errors of the text and of the engine; closing it cancels the speech."""
@@ -118,7 +115,7 @@ class Speaker:
             late = unplayed_s == 0 if self.split else late
             changed |= {"continues_s": unplayed_s, "resumes": late, "trim_silence": trim}
         self._paused = False
-        request = replace(self.request, **changed)
+        request = self.request.for_engine(**changed)  # its text is prepared
         return Utterance(self.engine, request, streaming_text=streams)
 
 
