@@ -1,6 +1,7 @@
 """The direction of imports, and the modules that must not load torch. A new part of the package joins the table."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -236,3 +237,17 @@ def test_a_server_starts_without_what_it_needs_later(module: str) -> None:
     code = "import importlib, sys; importlib.import_module(sys.argv[1]); print({*sys.argv[2:]} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code, module, *QUICK[module]], capture_output=True, text=True)
     assert done.stdout == "set()\n", done.stdout + done.stderr
+
+
+_STATUS = re.compile(r"\bRaises [45]\d\d\b|\bstatus_code\b|\bHTTPException\b")
+_EXECUTOR = re.compile(r"asyncio\.to_thread\(|run_in_executor\(None")
+
+
+@pytest.mark.parametrize("file", files(), ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_http_stays_in_the_server_and_requests_out_of_the_default_pool(file: Path) -> None:
+    """Statuses are the server's; work on threads has named pools with limits (process/resources.py)."""
+    source = file.read_text(encoding="utf-8")
+    if own_part(file) not in ("server", "deploy"):
+        assert not _STATUS.search(source)
+    if own_part(file) != "deploy":
+        assert not _EXECUTOR.search(source)

@@ -68,7 +68,7 @@ class ModelLoader:
         return loaded
 
     def open(self, config: CheckpointConfig) -> LoadedModel:
-        """Starts the engines of one more checkpoint beside the running ones."""
+        """Starts the engines of one more checkpoint while the others run."""
         checkpoint = self._find(config)
         self._engines = dict(self._running)
         running = [

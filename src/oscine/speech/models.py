@@ -125,7 +125,7 @@ class ServedModel:
         return {**about, "restarts": health.restarts, "last_failure": health.last_reason}
 
     def check_ready(self, *, named: bool) -> None:
-        """Raises 503 with the engine's state and when to retry, or 404 if the model is being removed. `named`: the
+        """Raises EngineError or NotReadyError, or NotFoundError if the model is being removed. `named`: the
         message has the model's name."""
         self.check_served()
         health, engine = self.health(), f"the engine of model {self.name!r}" if named else "the engine"
@@ -135,7 +135,7 @@ class ServedModel:
             raise NotReadyError(f"{engine} is {health.state}; retry in 2 s", retry_after_s=2.0)
 
     def check_served(self) -> None:
-        """Raises 404 if the model is being removed."""
+        """Raises NotFoundError if the model is being removed."""
         if self.removing:
             message = f"model {self.name!r} is being removed or was removed; GET /v1/models lists the others"
             raise NotFoundError(message, "model", "model_not_found")
@@ -210,7 +210,7 @@ class ModelRegistry:
         return [name for name, _, model in pairs if name not in self._models and (not model or model in self._models)]
 
     def find(self, name: str | None) -> ServedModel | None:
-        """The model that the field `model` means; None: any. Raises 404."""
+        """The model that the field `model` means; None: any. Raises NotFoundError."""
         found = None if name is None else find_name(name, self._models, self._aliases)
         return None if found is None else self._models[found]
 

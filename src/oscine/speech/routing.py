@@ -36,7 +36,7 @@ _PUBLISHED_KINDS: dict[str, ModelKind] = {name.lower(): kind for kind, name in K
 
 def find_name(model: str, served: Collection[str], aliases: Collection[str] = ()) -> str | None:
     """The served name that the field `model` means; None: any. An alias is a name for any model, or "name=model". The
-    one rule for all entrances. Raises 404."""
+    one rule for all entrances. Raises NotFoundError."""
     if not model:
         return None  # some clients send an empty field
     if model in aliases:

@@ -258,8 +258,8 @@ def _scaled(pcm: bytes, gains: np.ndarray) -> bytes:
 
 
 class SpeechRun:
-    """A speech from its request to its end. A subclass counts and logs it; it hears of the end exactly once, however it
-    comes."""
+    """A speech from its request to its end. A subclass counts and logs it; whatever happens, it is told of the end
+    exactly once."""
 
     _end: Ended | None = None  # of the last file
     _over = False

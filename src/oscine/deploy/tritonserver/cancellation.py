@@ -1,4 +1,4 @@
-"""Notices clients that have left: Triton does not call back, it must be asked."""
+"""Notices clients that disconnected: Triton does not call back, it must be asked."""
 
 from __future__ import annotations
 

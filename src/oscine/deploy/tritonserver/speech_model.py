@@ -90,7 +90,7 @@ class _SpeechStream:
         self._stopping = True
 
     def _speak(self) -> bool:
-        """Returns whether the speech has ended; otherwise the client has left, or the model stops."""
+        """Returns whether the speech has ended; otherwise the client disconnected, or the model stops."""
         speech: SpeechJoiner | None = None
         for values in self._talker.responses(self._inputs(), self._is_left):
             if speech is None:
@@ -122,7 +122,7 @@ class _TalkerStream:
         self._max_frames = max_frames  # of a response: a client that leaves is noticed between responses
 
     def responses(self, inputs: list[Any], is_left: Callable[[], bool]) -> Iterator[TalkerValues]:
-        """Ends after the last response, or when the client has left."""
+        """Ends after the last response, or when the client disconnected."""
         pull = [_text_tensor("pull", self._id), utils().Tensor("max_frames", np.array([self._max_frames], np.int32))]
         final = False
         while not final:
@@ -141,7 +141,7 @@ class _TalkerStream:
                 final = bool(tensors["final"][0])
 
     def cancel(self) -> None:
-        """Does nothing if the stream has ended. Never raises: the client has its answer, or has left."""
+        """Does nothing if the stream has ended. Never raises: the client has its answer, or disconnected."""
         try:
             for _ in _request(TALKER, [_text_tensor("cancel", self._id)], [], decoupled=True):
                 pass
