@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
@@ -119,6 +119,7 @@ ANY_JSON = st.recursive(
 )
 
 
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(ANY_JSON, st.booleans(), st.booleans())
 def test_taking_strings_out_and_putting_them_back_changes_nothing(value: Any, ascii_only: bool, php: bool) -> None:
     body = json.dumps(value, ensure_ascii=ascii_only).replace("/", "\\/" if php else "/").encode()
