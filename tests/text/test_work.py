@@ -64,15 +64,14 @@ def test_the_work_on_a_character_is_bounded(level: str) -> None:
     prepare_text("5 a", options, language)  # loads tables
     excess = {}
     for repeated in TEXTS:
-        text = of_length(repeated, 1000)
+        text = of_length(repeated, 600)
         work = calls(lambda text=text: prepare_text(text, options, language)) / len(text)  # type: ignore[misc]
         if work > limit:
             excess[repeated[:20]] = round(work)
     assert not excess
 
 
-@pytest.mark.parametrize("level", ["all", "auto"])
-@pytest.mark.parametrize("chars", [1, 7])
+@pytest.mark.parametrize(("level", "chars"), [("all", 1), ("auto", 7)])
 def test_the_work_on_a_piece_does_not_grow_with_the_text_before_it(level: str, chars: int) -> None:
     options, language, _ = LEVELS[level]
     excess = {}
