@@ -15,7 +15,7 @@ import pytest
 import oscine.api
 from oscine import Oscine
 from oscine.commands import main as cli
-from oscine.deploy.tritonserver.fields import speech_fields
+from oscine.deploy.tritonserver.speech_host import speech_fields
 from oscine.deploy.tritonserver.tensors import SPEECH_INPUTS
 from oscine.errors import RequestError
 from oscine.request import SpeechRequest

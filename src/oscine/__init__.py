@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
     from oscine.request import SpeechRequest
     from oscine.speech.result import Speech
-    from oscine.speech.utterance import Utterance
+    from oscine.speech.script import Utterance
     from oscine.text.options import TextOptions
     from oscine.types import AudioChunk, SpeechEngine
     from oscine.voice import Voice
@@ -57,7 +57,7 @@ _MODULES = {
     "TextOptions": "oscine.text.options",
     "Speech": "oscine.speech.result",
     "SpeechRequest": "oscine.request",
-    "Utterance": "oscine.speech.utterance",
+    "Utterance": "oscine.speech.script",
     "Voice": "oscine.voice",
     "start_engine": "oscine.api",
 }

@@ -32,10 +32,10 @@ from oscine.model.checkpoint import DEMO
 from oscine.request import RANDOM_SEED, SpeechRequest
 from oscine.speech.capabilities import check_can_clone, check_text
 from oscine.speech.events import Audio, SpeechEvent, WholeFile
-from oscine.speech.foreign_names import language_name
 from oscine.speech.result import Speech
 from oscine.speech.run import Speaker
 from oscine.speech.script import Script
+from oscine.speech.voices import language_name
 from oscine.speech_options import takes_request
 from oscine.text.levels import at_level, text_language
 from oscine.text.preparation import Prepared, check_text_options, prepare_text

@@ -3,10 +3,16 @@
 import pytest
 
 from oscine.request import SpeechRequest
-from oscine.speech.foreign_names import CLOUD_VOICES, OPENAI_VOICES, is_foreign_voice, nearest_voice
 from oscine.speech.routing import AskedModel, choose_models, needs_of
 from oscine.speech.voice_store import VoiceStore
-from oscine.speech.voices import VoiceResolver, reserved_names
+from oscine.speech.voices import (
+    CLOUD_VOICES,
+    OPENAI_VOICES,
+    VoiceResolver,
+    is_foreign_voice,
+    nearest_voice,
+    reserved_names,
+)
 from tests.server.scripted_engine import CARD
 
 PRESETS = ("vivian", "serena", "uncle_fu", "dylan", "eric", "ryan", "aiden", "ono_anna", "sohee")

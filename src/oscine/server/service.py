@@ -10,9 +10,8 @@ from oscine.audio.formats import FormatName
 from oscine.config import ServerConfig
 from oscine.errors import NotReadyError
 from oscine.process.resources import WorkPool
-from oscine.server.api.field_notes import field_warnings, ignored_fields
 from oscine.server.api.model_admin import ModelAdmin, OpenModel
-from oscine.server.api.schemas import VoiceOptions
+from oscine.server.api.schemas import VoiceOptions, field_warnings, ignored_fields
 from oscine.server.api.speech_outcomes import SpeechOutcomes
 from oscine.server.dialects.kept_files import KeptFiles
 from oscine.server.http.access import ApiKeys

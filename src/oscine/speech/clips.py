@@ -201,7 +201,7 @@ def _open_below(below: Path, path: Path) -> int:
         os.close(folder)
 
 
-# --- URLs.
+# URLs.
 
 
 async def _from_url(url: str, policy: ClipPolicy, is_allowed_address: Callable[[IPAddress], bool]) -> bytes:
@@ -309,7 +309,7 @@ async def _get(url: httpcore.URL, network: _CheckedNetwork, max_bytes: int) -> b
         return bytes(body)
 
 
-# --- Clips inside a request: base64, alone or in a data: URL. They are decoded in slices: one call on megabytes would
+# Clips inside a request: base64, alone or in a data: URL. They are decoded in slices: one call on megabytes would
 # hold the interpreter lock, and with it the event loop, even from another thread.
 
 

@@ -20,8 +20,7 @@ from dataclasses import dataclass, replace
 from oscine.errors import NotFoundError, RequestError, VoiceError, shown_name, unknown_choice
 from oscine.request import SpeechRequest, VoiceSource
 from oscine.speech.capabilities import KIND_NAMES, Needs, check_needs
-from oscine.speech.foreign_names import OPENAI_VOICES, is_foreign_voice
-from oscine.speech.voices import DEFAULT_VOICE
+from oscine.speech.voices import DEFAULT_VOICE, OPENAI_VOICES, is_foreign_voice
 from oscine.types import ModelCard, ModelKind
 from oscine.voice import Voice
 

@@ -20,8 +20,7 @@ from oscine.errors import RequestError
 from oscine.request import MAX_CONTINUES_S, SpeechRequest
 from oscine.speech.clock import PlaybackClock
 from oscine.speech.events import NO_USAGE, Audio, Ended, Paused, SegmentEnded, SpeechEvent, Started
-from oscine.speech.script import Script, Segment, StreamingText
-from oscine.speech.utterance import Utterance
+from oscine.speech.script import Script, Segment, StreamingText, Utterance
 from oscine.text.spoken_text import Pause, SpokenText
 from oscine.types import AudioChunk, FinishReason, SpeechEngine, Usage
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 
 from oscine.errors import VoiceError, nearest
 from oscine.speech.capabilities import unknown_voice
-from oscine.speech.foreign_names import OPENAI_VOICES, nearest_voice
 from oscine.speech.voice_store import VoiceStore
 from oscine.types import ModelCard
 from oscine.voice import Voice
@@ -67,3 +67,104 @@ class VoiceResolver:
         alias = "" if key == asked else f"; server.voice_aliases has it for {asked!r}"
         error = unknown_voice(key, self._card, choices)
         raise VoiceError(f"{error}{alias}; GET /v1/audio/voices lists all voices", "voice")
+
+
+# What other systems call voices and languages.
+#
+# Each voice stands for the preset that comes nearest to it: of the same sex, then of the same age and region. The open
+# checkpoints have the presets alone. Languages have codes (`en`, `eng`, `zh-CN`) besides the names of a checkpoint.
+
+
+# Presets of the demo and of the published checkpoints, those with a dialect last.
+_WOMEN = ("wren", "vivian", "serena", "sohee", "ono_anna")
+_MEN = ("finch", "ryan", "aiden", "uncle_fu", "eric", "dylan")
+
+# preset -> names. The name of a preset stands for itself.
+_OPENAI = {
+    "vivian": ("coral", "nova", "shimmer"),
+    "serena": ("alloy", "sage", "marin"),
+    "ryan": ("ash", "echo", "verse", "cedar"),
+    "aiden": ("ballad", "fable"),
+    "uncle_fu": ("onyx",),
+}
+_QWEN_CLOUD = {
+    "vivian": ("cherry", "vivian", "chelsie", "momo", "bella", "mia", "bunny", "nini", "stella", "jada", "sunny"),
+    "serena": ("serena", "maia", "jennifer", "katerina", "bellona", "elias", "ebona", "seren", "sonrisa", "kiki"),
+    "uncle_fu": ("eldric sage", "vincent", "neil", "arthur", "andre", "li", "marcus", "roy", "peter", "rocky"),
+    "ryan": ("ryan", "ethan", "moon", "kai", "nofish", "mochi", "pip", "radio gol"),
+    "aiden": ("aiden", "bodega", "alek", "dolce", "lenn", "emilien"),
+    "dylan": ("dylan",),
+    "eric": ("eric",),
+    "sohee": ("sohee",),
+    "ono_anna": ("ono anna",),
+}
+_ORPHEUS = {
+    "vivian": ("jess", "zoe"),
+    "serena": ("tara", "leah"),
+    "ryan": ("leo", "zac"),
+    "aiden": ("dan",),
+}
+# Kokoro's names begin with the language and the sex: af_heart, jm_kumo.
+_KOKORO = re.compile(r"[abefhijpz][fm]_[a-z0-9_]{1,40}")
+_OF_KOKORO = {"jf": "ono_anna", "zf": "vivian", "zm": "uncle_fu"}  # the others: serena, ryan
+
+OPENAI_VOICES = tuple(sorted(name for names in _OPENAI.values() for name in names))
+CLOUD_VOICES = tuple(name for names in _QWEN_CLOUD.values() for name in names)
+_PRESETS: Mapping[str, str] = {
+    name: preset for table in (_OPENAI, _QWEN_CLOUD, _ORPHEUS) for preset, names in table.items() for name in names
+}
+_NUMBERS = {name: number for number, name in enumerate(_PRESETS)}
+
+
+def is_foreign_voice(name: str) -> bool:
+    """Whether another system has a voice of this name, in lower case."""
+    return name in _PRESETS or _KOKORO.fullmatch(name) is not None
+
+
+def nearest_voice(name: str, speakers: Sequence[str]) -> str | None:
+    """Returns the speaker that stands for a voice of another system, or None if there is no such voice or speaker. A
+    checkpoint without the nearest preset uses a speaker of the same sex, as far as the sexes are known."""
+    own = {speaker.lower(): speaker for speaker in speakers}
+    preset = _PRESETS.get(name)
+    if preset is None and _KOKORO.fullmatch(name):
+        preset = _OF_KOKORO.get(name[:2]) or ("serena" if name[1] == "f" else "ryan")
+    if preset is None or not own:
+        return None
+    if name in own or preset in own:
+        return own.get(name) or own[preset]
+    same, other = (_WOMEN, _MEN) if preset in _WOMEN else (_MEN, _WOMEN)
+    possible = [one for one in same if one in own] or [one for one in own if one not in other] or [*own]
+    return own[possible[_NUMBERS.get(name, 0) % len(possible)]]
+
+
+_LANGUAGE_CODES = {
+    "chinese": "zh zho chi cmn",
+    "english": "en eng",
+    "japanese": "ja jpn",
+    "korean": "ko kor",
+    "german": "de deu ger",
+    "french": "fr fra fre",
+    "russian": "ru rus",
+    "portuguese": "pt por",
+    "spanish": "es spa",
+    "italian": "it ita",
+}
+_LANGUAGES = {code: name for name, codes in _LANGUAGE_CODES.items() for code in codes.split()}
+_KOKORO_LANGUAGES = {  # `lang_code` of its servers
+    "a": "english",
+    "b": "english",
+    "e": "spanish",
+    "f": "french",
+    "i": "italian",
+    "j": "japanese",
+    "p": "portuguese",
+    "z": "chinese",
+}
+_LANGUAGE_TAG = re.compile(r"([a-z]{2,3})(?:[-_][a-z0-9]{2,8})*")  # BCP 47, without what no client sends
+
+
+def language_name(given: str) -> str:
+    """Returns the language that a code or a tag stands for, and anything else in lower case."""
+    lower = given.strip().lower()
+    tag = _LANGUAGE_TAG.fullmatch(lower)
+    return _LANGUAGES.get(tag[1], lower) if tag else _KOKORO_LANGUAGES.get(lower, lower)

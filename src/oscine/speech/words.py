@@ -106,7 +106,7 @@ def _samples(pcm: bytes) -> Samples:
     return np.frombuffer(pcm, "<i2").astype(np.float32) / np.float32(32768)
 
 
-# --- Times the words of one speech while it is sent. Audio never waits for it: each segment is aligned when its audio
+# Times the words of one speech while it is sent. Audio never waits for it: each segment is aligned when its audio
 # is complete, and the times follow later.
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from oscine.deploy.tritonserver.fields import speech_fields
+from oscine.deploy.tritonserver.speech_host import speech_fields
 from oscine.deploy.tritonserver.tensors import SPEECH_INPUTS
 from oscine.errors import RequestError
 

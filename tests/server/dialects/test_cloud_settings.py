@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from oscine.server.dialects.cloud_settings import cloud_name, own_fields
+from oscine.server.dialects.dashscope import cloud_name, own_fields
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,8 @@ from fastapi.responses import Response
 from pydantic import BaseModel, PrivateAttr, ValidationError
 
 from oscine.errors import FieldError, OscineError, clear_tracebacks
-from oscine.server.api.field_notes import listed_fields
-from oscine.server.api.renderers import usage_fields
-from oscine.server.api.schemas import ALIASES, BatchBody, BatchItem, invalid_field
-from oscine.server.api.word_fields import missing_times, verbose_words
+from oscine.server.api.renderers import missing_times, usage_fields, verbose_words
+from oscine.server.api.schemas import ALIASES, BatchBody, BatchItem, invalid_field, listed_fields
 from oscine.server.http.errors import ApiError, api_error
 from oscine.server.http.json_body import JsonRoute
 from oscine.server.http.logs import request_id

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -27,8 +28,9 @@ from oscine.fields import RequestField
 from oscine.request import SpeechRequest, VoiceSource
 from oscine.server.api.spellings import TaskName, meant_values
 from oscine.speech.capabilities import AUTO, KIND_NAMES
-from oscine.speech.foreign_names import language_name
 from oscine.speech.routing import AskedModel
+from oscine.speech.voices import language_name
+from oscine.types import ModelCard
 
 MAX_EMBEDDING = 8192  # numbers
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -444,3 +446,34 @@ def _path(loc: tuple[str | int, ...]) -> list[str]:
     names = [str(name) for name in (loc[1:] if loc[:1] == ("body",) else loc)]
     tried = ("str", "constrained-str", "VoiceId")
     return [name for name in names if name not in tried and not name.startswith(("list[", "function-wrap["))]
+
+
+# Fields that have no effect, as the response names them: short, in printable ASCII, and not too many.
+_MAX_LISTED = 20
+_MAX_WARNINGS = 4  # a name is compared with all known ones for each
+_NOT_LISTED = re.compile(r"[^\x21-\x2b\x2d-\x7e]")  # commas separate the names in a header
+
+
+def ignored_fields(options: VoiceOptions, card: ModelCard, unknown: Sequence[UnknownField]) -> tuple[str, ...]:
+    """`unknown` are those of the options."""
+    # Clients of vLLM-Omni and OpenAI always send a voice, also where the instructions or a clip define it.
+    is_defined = card.kind == "voice_design" or options.ref_audio or options.references or options.speaker_embedding
+    given = {name for name in ("voice", "speaker") if is_defined and getattr(options, name) is not None}
+    return listed_fields({*options.ignored_fields, *given, *(field.path for field in unknown)})
+
+
+def listed_fields(names: set[str]) -> tuple[str, ...]:
+    return tuple(sorted(_shown(name) for name in names))[:_MAX_LISTED]
+
+
+def field_warnings(unknown: Sequence[UnknownField]) -> tuple[str, ...]:
+    """Warns of misspelled fields."""
+    return tuple(
+        f"the field '{_shown(field.path)}' is unknown and was ignored; did you mean '{field.meant}'?"
+        for field in unknown[:_MAX_WARNINGS]
+        if field.meant
+    )
+
+
+def _shown(name: str) -> str:
+    return _NOT_LISTED.sub("?", name)

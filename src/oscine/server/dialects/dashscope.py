@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any, ClassVar, Literal, get_args
 
@@ -18,7 +18,6 @@ from starlette.websockets import WebSocket
 
 from oscine.errors import FieldError
 from oscine.server.api.renderers import usage_fields
-from oscine.server.dialects.cloud_settings import cloud_name, own_fields
 from oscine.server.dialects.connection import ForeignConnection, ForeignMessage, live_config
 from oscine.server.http.errors import ApiError
 from oscine.server.live.connection import (
@@ -286,3 +285,24 @@ def _session_error(reason: Exception) -> ApiError:
     refused = RefusedConfigError.of(reason)
     refused.param = refused.param and f"session.{cloud_name(refused.param)}"
     return refused
+
+
+# Settings of Qwen's hosted speech models as fields of ours.
+
+
+_NAMES = {"text": "input", "language_type": "language", "speech_rate": "speed", "enable_tn": "normalize"}
+# Settings without an effect here count as not given at these values, which ask for nothing.
+_NEUTRAL = {"volume": 50, "pitch_rate": 1, "optimize_instructions": False}
+
+
+def own_fields(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that are not ours keep their names."""
+    asked = {name: value for name, value in settings.items() if name not in _NEUTRAL or value != _NEUTRAL[name]}
+    if "format" in asked:  # of the HTTP call
+        asked.setdefault("response_format", asked.pop("format"))
+    return {_NAMES.get(name, name): value for name, value in asked.items()}
+
+
+def cloud_name(field: str) -> str:
+    """The cloud's name of one of our fields."""
+    return next((name for name, own in _NAMES.items() if own == field), field)

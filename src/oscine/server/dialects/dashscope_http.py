@@ -19,7 +19,7 @@ from oscine.errors import FieldError, OscineError
 from oscine.server.api.renderers import Call, Events, Json, usage_fields
 from oscine.server.api.schemas import SpeechBody, invalid_field
 from oscine.server.api.speech import SpeechHandler
-from oscine.server.dialects.cloud_settings import cloud_name, own_fields
+from oscine.server.dialects.dashscope import cloud_name, own_fields
 from oscine.server.dialects.kept_files import FILES_PATH
 from oscine.server.http.errors import ApiError, ErrorResponse, api_error
 from oscine.server.http.json_body import read_json

@@ -16,9 +16,15 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from oscine.audio.formats import FormatName
 from oscine.errors import FieldError, RequestError, shown_name, unknown_choice
-from oscine.server.api.renderers import segment_fields, usage_fields
+from oscine.server.api.renderers import (
+    millisecond_words,
+    missing_times,
+    segment_fields,
+    usage_fields,
+    word_alignment,
+    word_event,
+)
 from oscine.server.api.schemas import LenientModel, StrictModel, invalid_field
-from oscine.server.api.word_fields import millisecond_words, missing_times, word_alignment, word_event
 from oscine.server.http.access import SUBPROTOCOL
 from oscine.server.http.errors import ApiError, api_error
 from oscine.server.http.json_body import parse_json

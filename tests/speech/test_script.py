@@ -7,7 +7,7 @@ import pytest
 
 from oscine.errors import EngineError, OverloadedError
 from oscine.request import SpeechRequest
-from oscine.speech.utterance import Utterance
+from oscine.speech.script import Utterance
 from oscine.types import AppendText, AudioChunk, Cancel, ClipData, Command, Deliver, EndText, EngineStatus
 from oscine.voice import Voice
 
