@@ -37,7 +37,7 @@ from oscine.speech.run import Speaker
 from oscine.speech.script import Script
 from oscine.speech.voices import language_name
 from oscine.speech_options import takes_request
-from oscine.text.levels import at_level, text_language
+from oscine.text.options import at_level, text_language
 from oscine.text.preparation import Prepared, check_text_options, prepare_text
 from oscine.text.spoken_text import SpokenText
 from oscine.types import ReportProgress

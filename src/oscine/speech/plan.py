@@ -17,8 +17,7 @@ from oscine.speech.clips import ClipPolicy, fetch_clip
 from oscine.speech.models import ServedModel
 from oscine.speech.words import AsyncAligner, check_aligner
 from oscine.text.cleaning import is_plain
-from oscine.text.levels import ENGLISH, asked_level, level_of, text_language
-from oscine.text.options import TextOptions
+from oscine.text.options import ENGLISH, TextOptions, asked_level, level_of, text_language
 from oscine.text.preparation import Prepared, StreamingPreparation, check_text_options, prepare_text
 from oscine.text.segmenter import SegmenterConfig
 from oscine.text.spoken_text import SpokenText

@@ -14,8 +14,7 @@ from oscine.fields import declared_fields
 from oscine.text.chain import Chain, Stage
 from oscine.text.cleaning import CleaningRule, is_plain
 from oscine.text.english.reader import EnglishReader, ends_sentence
-from oscine.text.levels import ENGLISH, asked_level
-from oscine.text.options import TextOptions
+from oscine.text.options import ENGLISH, TextOptions, asked_level
 from oscine.text.pauses import MAX_PAUSES_S, BreakRule, ParagraphRule, has_break
 from oscine.text.pronunciations import PronunciationRule, check_pronunciations
 from oscine.text.scanner import Piece, Rule, TextScanner

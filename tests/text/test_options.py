@@ -1,7 +1,6 @@
 import pytest
 
-from oscine.text.levels import at_level, text_language
-from oscine.text.options import TextLevel, TextOptions
+from oscine.text.options import TextLevel, TextOptions, at_level, text_language
 
 
 @pytest.mark.parametrize(
