@@ -16,7 +16,7 @@ from oscine.errors import ConfigError, RequestError
 from oscine.request import SpeechRequest
 from oscine.speech.clips import ClipPolicy
 from oscine.speech.plan import SpeechPlanner
-from oscine.text.normalization.number_words import words_of
+from oscine.text.normalization.number_words import number_words
 from oscine.text.normalization.speller import speller
 from tests.event_stream import read_events
 from tests.server.scripted_engine import CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
@@ -160,7 +160,7 @@ def test_a_language_without_rules_is_refused_only_where_the_request_asks_for_the
 def test_a_server_that_cannot_normalize_says_what_to_install(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words_of.cache_clear()
+    number_words.cache_clear()
     speller.cache_clear()
     monkeypatch.setitem(sys.modules, "unicode_rbnf", None)
     answer = say(client, "5", normalize=True)
