@@ -8,6 +8,7 @@ import contextlib
 import contextvars
 import functools
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -49,6 +50,54 @@ class BytesInFlight:
 
     def __len__(self) -> int:
         return self._bytes
+
+
+class CollectedBytes:
+    """What is collected before it is sent: whole files, batches, sentences of a WebSocket. Counted by owner and in
+    all, from the first byte until the client has read the last one."""
+
+    def __init__(self, max_bytes: int, max_bytes_per_owner: int) -> None:
+        self._max_bytes, self._max_bytes_per_owner = max_bytes, max_bytes_per_owner
+        self._bytes: Counter[str] = Counter()
+
+    def open(self, owner: str) -> Collection:
+        return Collection(self, owner)
+
+    def add(self, owner: str, size: int) -> None:
+        """Raises OverloadedError if there is no room."""
+        for held, limit, whose in (
+            (self._bytes[owner], self._max_bytes_per_owner, "of this key"),
+            (len(self), self._max_bytes, "of all clients"),
+        ):
+            if held + size > limit:
+                message = f"files {whose} that are not sent yet have {limit / 2**20:.3g} MiB (the maximum)"
+                raise OverloadedError(f"{message}; stream the audio, or retry in 2.0 s", 2.0)
+        self._bytes[owner] += size
+
+    def remove(self, owner: str, size: int) -> None:
+        self._bytes[owner] -= size
+        if not self._bytes[owner]:
+            del self._bytes[owner]
+
+    def __len__(self) -> int:
+        return self._bytes.total()
+
+
+class Collection:
+    """The collected bytes of one response."""
+
+    def __init__(self, ledger: CollectedBytes, owner: str) -> None:
+        self._ledger, self._owner, self._size = ledger, owner, 0
+
+    def add(self, size: int) -> None:
+        """Raises OverloadedError if there is no room."""
+        self._ledger.add(self._owner, size)
+        self._size += size
+
+    def close(self) -> None:
+        """They were sent, or nobody waits for them. May be called more than once, and used again."""
+        self._ledger.remove(self._owner, self._size)
+        self._size = 0
 
 
 class _ClientLeftError(Exception):

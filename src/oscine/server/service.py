@@ -9,7 +9,7 @@ from typing import Any
 from oscine.audio.formats import FormatName
 from oscine.config import ServerConfig
 from oscine.errors import NotReadyError
-from oscine.process.resources import WorkPool
+from oscine.process.resources import CollectedBytes, WorkPool
 from oscine.server.api.model_admin import ModelAdmin, OpenModel
 from oscine.server.api.schemas import VoiceOptions, field_warnings, ignored_fields
 from oscine.server.api.speech_outcomes import SpeechOutcomes
@@ -44,8 +44,9 @@ class Service(SpeechService):
         self.connections = OpenConnections(config)
         self.metrics.connections.set_function(lambda: len(self.connections))
         self.metrics.bytes_in_flight.set_function(
-            lambda: len(self.connections.in_flight) + len(self.connections.unread)
+            lambda: len(self.connections.in_flight) + len(self.connections.unread) + len(self.collected)
         )
+        self.collected = CollectedBytes(config.max_collected_bytes, config.collected_bytes_per_key)
         self.kept_files = KeptFiles(config)
         self.outcomes = SpeechOutcomes()
         self.draining = False

@@ -24,6 +24,7 @@ from oscine.text.spoken_text import SpokenText
 from oscine.voice import Voice
 
 _MAX_READ_CHARS = 300  # of any content; reading them in English takes about a millisecond
+_COMPRESSED_BYTES_PER_S = 20_000  # mp3, opus and aac stay below
 _TEXT_THREADS = 2
 _FILE_THREADS = 2
 _MAX_JOBS = 256  # that run or wait; a job holds one text
@@ -82,6 +83,12 @@ class SpeechPlan:
     def playback_s(self, samples: int) -> float:
         """Duration of this many engine samples at the requested speed."""
         return samples / self.rate_hz / self.speed
+
+    def file_bytes(self, pcm: bytes) -> int:
+        """What these samples of the engine take in a whole file, at most: encoders hold them until its end."""
+        is_large = self.format.codec is None or self.format.needs_length
+        per_s = 2 * self.out_rate_hz if is_large else _COMPRESSED_BYTES_PER_S
+        return round(self.playback_s(len(pcm) // 2) * per_s)
 
 
 class SpeechPlanner:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -13,6 +14,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, PrivateAttr, ValidationError
 
 from oscine.errors import FieldError, OscineError, clear_tracebacks
+from oscine.process.resources import Collection
 from oscine.server.api.renderers import missing_times, usage_fields, verbose_words
 from oscine.server.api.schemas import ALIASES, BatchBody, BatchItem, invalid_field, listed_fields
 from oscine.server.http.errors import ApiError, api_error
@@ -21,7 +23,7 @@ from oscine.server.http.logs import request_id
 from oscine.server.http.streaming_response import ResponseWriter, StreamingSpeechResponse, write_with_audio
 from oscine.server.service import Service
 from oscine.server.speech_record import SpeechRecord
-from oscine.speech.events import SpeechEvent, WholeFile
+from oscine.speech.events import Audio, SpeechEvent, WholeFile
 from oscine.speech.plan import SpeechPlan
 
 # A refused item is retried until no item of the batch has made progress for this long.
@@ -75,11 +77,12 @@ def batch_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> A
     async def batch(body: BatchBody, request: Request) -> Response:
         async def produce(writer: ResponseWriter) -> None:
             try:
-                response = await _SpeechBatch(service, body, request.state.api_key).run()
-                ignored = listed_fields({field.path for field in body.unknown_fields()})
-                headers = {"x-ignored-fields": ", ".join(ignored)} if ignored else {}
-                await writer.start({"content-type": "application/json", **headers})
-                await _write(writer, response)
+                with contextlib.closing(_SpeechBatch(service, body, request.state.api_key)) as batch:
+                    response = await batch.run()
+                    ignored = listed_fields({field.path for field in body.unknown_fields()})
+                    headers = {"x-ignored-fields": ", ".join(ignored)} if ignored else {}
+                    await writer.start({"content-type": "application/json", **headers})
+                    await _write(writer, response)
             except ConnectionError:
                 raise
             except Exception as exception:
@@ -112,10 +115,16 @@ class _SpeechBatch:
 
     def __init__(self, service: Service, body: BatchBody, key: str) -> None:
         self._service, self._body, self._items, self._key = service, body, body.items, key
+        self._collected: list[Collection] = []  # of the items that were spoken
         self._defaults = body.model_dump(exclude_unset=True, exclude={"items"})
         self._own_stream_free = True
         self._item_ended = asyncio.Condition()
         self._progress_s = 0.0  # when an item last received audio
+
+    def close(self) -> None:
+        """The response was sent, or nobody waits for it."""
+        for collected in self._collected:
+            collected.close()
 
     async def run(self) -> BatchResponse:
         self._service.check_ready()
@@ -196,14 +205,19 @@ class _SpeechBatch:
     async def _speak(self, index: int, item: BatchItem, record: SpeechRecord) -> BatchResult:
         model = self._service.route(item)
         record.use(model.metrics)
-        file = WholeFile()
+        file, collected = WholeFile(), self._service.collected.open(self._key)
 
-        async def render(event: SpeechEvent) -> None:
+        async def render(plan: SpeechPlan, event: SpeechEvent) -> None:
             self._progress_s = time.monotonic()
+            if isinstance(event, Audio):
+                collected.add(plan.file_bytes(event.pcm))
             file.add(event)
 
-        with model.streams:
+        with contextlib.ExitStack() as on_error, model.streams:
+            on_error.callback(collected.close)
             plan = await self._service.plan(model, item, item.input)
             events = self._service.speak(plan, whole=True, words=bool(item.word_timestamps))
-            await record.render(events, render)
+            await record.render(events, partial(render, plan))
+            on_error.pop_all()
+        self._collected.append(collected)
         return BatchResult.of(index, plan, file, words=bool(item.word_timestamps))

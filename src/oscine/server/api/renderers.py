@@ -52,6 +52,9 @@ class Renderer:
     async def fail(self, error: ApiError) -> None:
         """The speech failed after the first byte. The response also stays incomplete: the client sees the loss."""
 
+    def close(self) -> None:
+        """The response has ended, however it did."""
+
     @property
     def duration_s(self) -> float:
         """Seconds of audio so far."""
@@ -130,12 +133,18 @@ class Whole(Renderer):
     def __init__(self, writer: ResponseWriter, plan: SpeechPlan, call: Call) -> None:
         super().__init__(writer, plan, call)
         self._file = WholeFile()
+        self._collected = call.service.collected.open(call.key)
 
     async def render(self, event: SpeechEvent) -> None:
         await super().render(event)
+        if isinstance(event, Audio):
+            self._collected.add(self._plan.file_bytes(event.pcm))
         self._file.add(event)
         if isinstance(event, Ended):
             await self.send(self._file.data, self._file.words, event)
+
+    def close(self) -> None:
+        self._collected.close()
 
     async def send(self, data: bytes, words: list[Words], end: Ended) -> None:
         echo_s = end.echo_s / self._plan.speed

@@ -91,6 +91,9 @@ class SpeechHandler:
             if renderer and writer.started:
                 await renderer.fail(record.error)
             raise record.error from None
+        finally:
+            if renderer:
+                renderer.close()
 
 
 class _Record(SpeechRecord):

@@ -58,6 +58,7 @@ class LiveUtterance:
         self._record: _Record | None = None  # from the start of `run`
         self._file: LiveFile | None = None  # the one that is being sent
         self._held = b""  # of a file that is sent whole
+        self._collected = service.collected.open(api_key)
         self._files = 0  # that have ended: one, or one for each sentence
         self._ended = False  # the last file or an error was sent, or there was nothing to say
         self._done = False  # the end of the utterance was sent
@@ -130,6 +131,7 @@ class LiveUtterance:
             await self._send_failure(record.error)
         finally:
             self._record = self._speaker = None  # both refer to this utterance
+            self._collected.close()
         # If it failed early, the rest of its text must not start another utterance.
         await self.text.ended.wait()
         await self._send_end()
@@ -186,6 +188,7 @@ class LiveUtterance:
         samples = len(audio.pcm) // 2
         self._file.samples += samples
         if plan.whole_files:
+            self._collected.add(plan.file_bytes(audio.pcm))
             self._held += audio.data
             audio = replace(audio, data=self._held if audio.last else b"")
         if audio.data:
@@ -195,7 +198,8 @@ class LiveUtterance:
 
     async def _end_file(self, end: Ended) -> None:
         assert self._file
-        file, self._file = self._file, None
+        file, self._file, self._held = self._file, None, b""
+        self._collected.close()
         self._files += 1
         self._ended = self._split is None
         await self._connection.send(InFile(file, end))
