@@ -127,7 +127,7 @@ REFUSED: dict[str, Refused] = {
     "blank instructions": Refused(
         {"instructions": "  "}, "instructions", ("instructions is only white space (2 characters)",)
     ),
-    "number as instructions": Refused({"instructions": 5}, "instructions", ("instructions must be a string, got int",)),
+    "number as instructions": Refused({"instructions": 5}, "instructions", ("instructions must be a string", "got 5")),
     "NUL in instructions": Refused(
         {"instructions": "a\0"}, "instructions", ("instructions has a NUL character at index 1",)
     ),
@@ -138,18 +138,17 @@ REFUSED: dict[str, Refused] = {
     "dialect by name": Refused(
         {"language": "sichuan_dialect"}, "language", ("unknown language 'sichuan_dialect'", "possible: auto, chinese")
     ),
-    "no language": Refused({"language": None}, "language", ("a language is a name, got NoneType",)),
+    "no language": Refused({"language": None}, "language", ("language must be a string", "got None")),
     "unknown text mode": Refused(
-        {"text_mode": "stream"}, "text_mode", ("unknown text mode 'stream'", "did you mean 'streaming'?", "whole")
+        {"text_mode": "stream"}, "text_mode", ("text_mode must be one of whole, streaming", "got 'stream'")
     ),
-    "temperature 0": Refused({"temperature": 0}, "temperature", ("above 0", "got 0;", "ask for greedy")),
-    "temperature -1": Refused({"temperature": -1.0}, "temperature", ("above 0", "got -1.0")),
-    "temperature NaN": Refused({"temperature": float("nan")}, "temperature", ("above 0", "got nan")),
+    "temperature -1": Refused({"temperature": -1.0}, "temperature", ("0 (no randomness) or a number", "got -1.0")),
+    "temperature NaN": Refused({"temperature": float("nan")}, "temperature", ("a number from 1e-06", "got nan")),
     "temperature infinite": Refused({"temperature": float("inf")}, "temperature", ("to 1e+06", "got inf")),
     "temperature below fp32": Refused({"temperature": 1e-50}, "temperature", ("1e-06 to", "got 1e-50")),
-    "temperature in words": Refused({"temperature": "hot"}, "temperature", ("must be a number", "got 'hot'")),
+    "temperature in words": Refused({"temperature": "hot"}, "temperature", ("a number from 1e-06", "got 'hot'")),
     "subtalker temperature": Refused(
-        {"subtalker_temperature": 0.0}, "subtalker_temperature", ("subtalker_temperature must be a number above 0",)
+        {"subtalker_temperature": -0.5}, "subtalker_temperature", ("0 (no randomness) or a number", "got -0.5")
     ),
     "top_k -1": Refused({"top_k": -1}, "top_k", ("0 (off) or more", "got -1")),
     "top_k 2.5": Refused({"top_k": 2.5}, "top_k", ("a whole number", "got 2.5")),
@@ -157,13 +156,13 @@ REFUSED: dict[str, Refused] = {
     "top_p 0": Refused({"top_p": 0.0}, "top_p", ("above 0 and at most 1", "got 0.0")),
     "top_p 2": Refused({"top_p": 2}, "top_p", ("above 0 and at most 1", "got 2")),
     "top_p NaN": Refused({"top_p": float("nan")}, "top_p", ("above 0 and at most 1", "got nan")),
-    "repetition_penalty 0": Refused({"repetition_penalty": 0}, "repetition_penalty", ("above 0", "got 0;", "1 is off")),
+    "repetition_penalty 0": Refused({"repetition_penalty": 0}, "repetition_penalty", ("from 1e-06", "1 is off")),
     "repetition_penalty 1e300": Refused({"repetition_penalty": 1e300}, "repetition_penalty", ("got 1e+300",)),
     "max_new_tokens 1": Refused({"max_new_tokens": 1}, "max_new_tokens", ("at least 2", "one frame less", "got 1")),
     "max_new_tokens 0": Refused({"max_new_tokens": 0}, "max_new_tokens", ("at least 2", "got 0")),
     "max_new_tokens 2.5": Refused({"max_new_tokens": 2.5}, "max_new_tokens", ("a whole number", "got 2.5")),
-    "seed -1": Refused({"seed": -1}, "seed", ("between 0 and 2**64 - 1", "got -1")),
-    "seed 2**64": Refused({"seed": 2**64}, "seed", ("between 0 and 2**64 - 1", f"got {2**64}")),
+    "seed -2": Refused({"seed": -2}, "seed", ("from 0 to 2**64 - 1", "or -1 (random)", "got -2")),
+    "seed 2**64": Refused({"seed": 2**64}, "seed", ("from 0 to 2**64 - 1", f"got {2**64}")),
     "seed 1.5": Refused({"seed": 1.5}, "seed", ("a whole number", "got 1.5")),
     "seed in words": Refused({"seed": "lucky"}, "seed", ("a whole number", "got 'lucky'")),
     "trim_silence in words": Refused({"trim_silence": "no"}, "trim_silence", ("true or false", "got 'no'")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -36,7 +37,9 @@ def _parameter(field: RequestField) -> inspect.Parameter:
     names = [f"--{dashed}"] if field.kind is not bool else [f"--{dashed}/--no-{dashed}"]
     if short := _SHORT_NAMES.get(field.name):
         names.insert(0, short)
-    kind = type(field.choices[0]) if field.choices and not isinstance(field.choices[0], str) else field.kind
+    kind: Any = type(field.choices[0]) if field.choices else field.kind
+    if field.choices and kind is str:
+        kind = StrEnum("Choice", {name: name for name in field.choices})  # older versions of typer know no Literal
     help_text = escape(field.spec.about.replace("`", "").rstrip("."))
     option = typer.Option(*names, help=help_text, metavar="" if kind is bool else None)
     hint: Any = kind | None if field.optional else kind

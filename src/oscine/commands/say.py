@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,7 @@ def spoken_request(texts: list[str], pronounce: list[str], fields: dict[str, Any
         if "=" not in entry:
             raise RequestError(f"--pronounce takes WORD=SPOKEN, got {entry!r}", "pronunciations")
     spoken = dict(entry.split("=", 1) for entry in pronounce)
+    fields = {name: value.value if isinstance(value, StrEnum) else value for name, value in fields.items()}
     request = SpeechRequest("", pronunciations=spoken or None, **fields)
     request.check()
     check_text_options(request, request.language)
