@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -15,6 +16,7 @@ from oscine.request import SpeechRequest
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _SHORT_NAMES = {"paragraph_pause_s": "--paragraph-pause"}
+_enum: Callable[[dict[str, str]], Any] = partial(StrEnum, "Choice")  # older versions of typer know no Literal
 
 
 def with_request_options(*declared: str) -> Callable[[_F], _F]:
@@ -39,7 +41,7 @@ def _parameter(field: RequestField) -> inspect.Parameter:
         names.insert(0, short)
     kind: Any = type(field.choices[0]) if field.choices else field.kind
     if field.choices and kind is str:
-        kind = StrEnum("Choice", {name: name for name in field.choices})  # older versions of typer know no Literal
+        kind = _enum({name: name for name in field.choices})
     help_text = escape(field.spec.about.replace("`", "").rstrip("."))
     option = typer.Option(*names, help=help_text, metavar="" if kind is bool else None)
     hint: Any = kind | None if field.optional else kind
