@@ -34,6 +34,11 @@ def live(server: Server, fields: dict[str, Any]) -> str | None:
         return said(client.configure(**fields))
 
 
+def live_as_vllm_omni(server: Server, fields: dict[str, Any]) -> str | None:
+    with server.client() as client:
+        return said(client.configure(**{"streaming_mode": "sentence", **fields}))
+
+
 def live_as_sglang_omni(server: Server, fields: dict[str, Any]) -> str | None:
     with server.client() as client:
         client.send("session.config", session=fields)
@@ -75,5 +80,5 @@ def said(event: dict[str, Any]) -> str | None:
 
 ENTRANCES: list[Ask] = [
     *(over_http, as_item_of_a_batch, as_default_of_a_batch, over_dashscopes_http),
-    *(live, live_as_sglang_omni, live_as_dashscope, live_as_nari),
+    *(live, live_as_vllm_omni, live_as_sglang_omni, live_as_dashscope, live_as_nari),
 ]
