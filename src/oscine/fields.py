@@ -7,7 +7,7 @@ them, and all refuse a bad value with the same words.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -56,13 +56,13 @@ class RequestField:
             return f"a string of at most {self.spec.max_chars} characters"
         return {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}[self.kind]
 
-    def check(self, value: object, name: str | None = None) -> None:
-        """Raises RequestError. `name`: what the entrance calls the field."""
+    def check(self, value: object) -> None:
+        """Raises RequestError."""
         if not ((value is None and self.optional) or self._accepts(value)):
-            raise RequestError(self.refusal(value, name or self.name), name or self.name)
+            raise RequestError(self.refusal(value, self.name), self.name)
 
     def refusal(self, value: object, name: str) -> str:
-        """The message for a bad value."""
+        """The message for a bad value. `name`: what the entrance calls the field."""
         return f"{name} must be {self.rule}, got {_shown(value)}"
 
     def _accepts(self, value: Any) -> bool:
@@ -94,9 +94,7 @@ def _shown(value: object) -> str:
         return f"{len(value)} characters"
     if value is None or isinstance(value, bool | str | Real):
         shown = repr(value)
-        if len(shown) > _MAX_SHOWN_CHARS:
-            return f"{len(value)} characters" if isinstance(value, str) else f"{shown[:_MAX_SHOWN_CHARS]}..."
-        return shown
+        return shown if len(shown) <= _MAX_SHOWN_CHARS else f"{shown[:_MAX_SHOWN_CHARS]}..."
     return type(value).__name__
 
 
@@ -111,10 +109,9 @@ def declared_fields(cls: type[Any]) -> Mapping[str, RequestField]:
         if spec is None:
             continue
         kinds = _alternatives(get_args(hint)[0] if get_origin(hint) is Annotated else hint)
-        default = field.default if field.default_factory is MISSING else field.default_factory()
         values = [kind for kind in kinds if kind is not NoneType]
         kind = values[0] if len(values) == 1 else object
-        found[field.name] = RequestField(field.name, kind, default, NoneType in kinds, spec)
+        found[field.name] = RequestField(field.name, kind, field.default, NoneType in kinds, spec)
     return found
 
 

@@ -96,6 +96,7 @@ class SpeechPlanner:
         """Raises ConfigError."""
         self._clip_policy, self._aligner = clip_policy, aligner
         self._pool = WorkPool("text", _TEXT_THREADS, _MAX_JOBS)
+        # Apart from the pool of the voice list, which must not delay requests.
         self._files = WorkPool("voice file", _FILE_THREADS, _MAX_JOBS)
         self._level = config.text_level or ("spoken" if config.normalize else None)
         self._text_defaults = TextOptions(
