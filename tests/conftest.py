@@ -5,6 +5,7 @@ Slow results are cached in .cache/; their names contain a hash of the code and a
 
 import gc
 import hashlib
+import logging
 import os
 import shutil
 import signal
@@ -58,6 +59,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Garbage collections skip the modules and tests of a whole run, which take half a second to look at."""
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> Iterator[None]:
+    """A test that configures the server's logs leaves them as they were for the next one in its process."""
+    loggers = [logging.getLogger(name) for name in ("oscine", "oscine.audit", "uvicorn")]
+    before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
+    yield
+    for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
+        logger.handlers[:], logger.propagate = handlers, propagate
+        logger.setLevel(level)
 
 
 # checkpoints(size, kind, **options of write_checkpoint) -> folder

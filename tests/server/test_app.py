@@ -190,7 +190,7 @@ def test_head_needs_a_key_where_get_does(engine: ScriptedEngine) -> None:
 
 
 def test_a_path_is_quoted_in_the_log(engine: ScriptedEngine, caplog: pytest.LogCaptureFixture) -> None:
-    with client_of(engine, CARD) as client, caplog.at_level("DEBUG"):
+    with client_of(engine, CARD) as client, caplog.at_level("DEBUG", "oscine"):
         client.get("/v1/x%0a12:00:00 info - forged%1b[31m%20status=200")
         # The line is written after the response.
         eventually(lambda: any(record.getMessage().startswith("GET ") for record in caplog.records))
@@ -290,7 +290,7 @@ def test_a_whole_file_has_no_time_to_first_audio(engine: ScriptedEngine) -> None
 
 
 def test_the_log_has_figures_but_not_the_text(engine: ScriptedEngine, caplog: pytest.LogCaptureFixture) -> None:
-    with client_of(engine, CARD) as client, caplog.at_level("DEBUG"):
+    with client_of(engine, CARD) as client, caplog.at_level("DEBUG", "oscine"):
         client.post(SPEECH, json={"input": "My secret diary."}, headers={"x-request-id": "my-id-8"})
         client.post(SPEECH, json={"input": "!refuse my secret diary"})
     lines = [f"{record.getMessage()} {record.__dict__.get('log_fields')}" for record in caplog.records]

@@ -104,7 +104,7 @@ def test_a_file_for_which_there_is_no_room_is_in_its_url() -> None:
 
 def test_the_log_does_not_name_a_kept_file(client: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
     url = client.post(PATH, json=body()).json()["output"]["audio"]["url"]
-    with caplog.at_level("DEBUG"):
+    with caplog.at_level("DEBUG", "oscine"):
         fetched(url)
         eventually(lambda: any("GET /files/" in record.getMessage() for record in caplog.records))
     lines = [record.getMessage() for record in caplog.records if record.name.startswith("oscine")]

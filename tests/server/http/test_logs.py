@@ -82,16 +82,11 @@ KEPT: list[Kept] = []
 
 
 @pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
+def log(monkeypatch: pytest.MonkeyPatch) -> Kept:
     """The real configuration of the logs, at its most talkative level."""
-    loggers = [logging.getLogger(name) for name in ("oscine", "uvicorn", "oscine.audit")]
-    before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
     monkeypatch.setattr(logs, "LogWriter", Kept)
     logs.log_to_stderr("json", "debug")
-    yield KEPT[-1]
-    for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
-        logger.handlers[:], logger.propagate = handlers, propagate
-        logger.setLevel(level)
+    return KEPT[-1]
 
 
 @pytest.fixture
