@@ -61,8 +61,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.fixture(autouse=True)
-def _logs_as_before() -> Iterator[None]:
+def _restore_logs() -> Iterator[None]:
     """A test that configures the server's logs leaves them as they were for the next one in its process."""
     loggers = [logging.getLogger(name) for name in ("oscine", "oscine.audit", "uvicorn")]
     before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
@@ -70,6 +69,10 @@ def _logs_as_before() -> Iterator[None]:
     for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
         logger.handlers[:], logger.propagate = handlers, propagate
         logger.setLevel(level)
+
+
+_logs_of_test = pytest.fixture(autouse=True)(_restore_logs)
+_logs_of_module = pytest.fixture(autouse=True, scope="module")(_restore_logs)
 
 
 # checkpoints(size, kind, **options of write_checkpoint) -> folder
