@@ -19,7 +19,7 @@ import soundfile
 import soxr
 
 from oscine.audio.clips import wav_header
-from oscine.audio.encoders import FORMATS, Encoder, encode_whole, open_encoder, open_file_encoder
+from oscine.audio.encoders import FORMATS, Encoder, encode_whole, open_encoder, open_file_encoder, packet_bytes
 from oscine.audio.formats import RATES_HZ
 from oscine.errors import RequestError
 from tests.conftest import require_program
@@ -30,7 +30,10 @@ Pcm = npt.NDArray[np.int16]
 RATE_HZ = 24_000
 CHUNK = 1920  # samples: 80 ms, a frame of the model
 CONTAINERS = {"mp3": "mp3", "opus": "ogg", "aac": "aac", "flac": "flac", "wav": "wav"}
-COMPRESSED = [name for name, form in FORMATS.items() if form.codec]
+CONTAINERS |= {name: name.partition("_")[0] for name in ("mulaw", "alaw", "g722", "wav_mulaw", "wav_alaw", "wav_g722")}
+TELEPHONE = [name for name, form in FORMATS.items() if form.default_rate_hz]
+OTHERS = [name for name in FORMATS if name not in TELEPHONE]
+COMPRESSED = [name for name in OTHERS if FORMATS[name].codec]
 # name -> samples of silence before the audio, and the frame that the end is padded to
 PADDING = {"mp3": (1105, 2 * 576), "aac": (1024, 1024)}
 
@@ -153,7 +156,7 @@ def test_the_header_of_a_whole_file_states_its_length() -> None:
     np.testing.assert_array_equal(decoded("flac", flac), samples)
 
 
-@pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("wav", "flac", "mp3")])
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "mp3" and not FORMATS[name].needs_length])
 def test_other_whole_files_equal_the_streamed_ones(name: str) -> None:
     samples = speech_like(5_000)
     assert encode_whole(name, samples.tobytes(), rate_hz=RATE_HZ) == streamed(
@@ -168,7 +171,7 @@ def test_empty_audio_and_single_samples_work(name: str, speed: float) -> None:
     file = empty.push(b"") + empty.finish()
     if name in ("wav", "flac"):
         assert len(decoded(name, file)) == 0
-    encode_whole(name, b"", rate_hz=RATE_HZ, out_rate_hz=48_000, speed=speed)
+    encode_whole(name, b"", rate_hz=RATE_HZ, out_rate_hz=16_000, speed=speed)
     one = encode_whole(name, b"\1\0", rate_hz=RATE_HZ, speed=speed)
     if name in ("wav", "pcm", "flac"):
         assert len(decoded(name, one)) == round(1 / speed)
@@ -235,12 +238,68 @@ def test_speed_changes_the_length_exactly_and_keeps_the_pitch(speed: float) -> N
 
 def test_every_format_supports_speed_and_rate_together() -> None:
     tone = (9000 * np.sin(2 * np.pi * 440 * np.arange(RATE_HZ) / RATE_HZ)).astype(np.int16)
-    for name in FORMATS:
+    for name in OTHERS:
         encoder = open_encoder(name, rate_hz=RATE_HZ, out_rate_hz=48_000, speed=0.8)
         received = decoded(name, streamed(encoder, tone, [CHUNK]))
         before, frame = PADDING.get(name, (0, 1))
         assert 0 <= len(received) - before - 60_000 < 2 * frame, name
         assert loudest_hz(received, 48_000) == pytest.approx(440, abs=2), name
+
+
+# Telephones
+
+
+@pytest.mark.parametrize("name", TELEPHONE)
+@pytest.mark.parametrize("whole", [True, False])
+def test_telephone_formats_have_their_own_rate_and_every_sample(name: str, whole: bool) -> None:
+    rate_hz = FORMATS[name].default_rate_hz
+    assert rate_hz
+    samples = speech_like(RATE_HZ)
+    encoder = (open_file_encoder if whole else open_encoder)(name, rate_hz=RATE_HZ)
+    received = decoded(name, streamed(encoder, samples, [CHUNK]))
+    expected = soxr.resample(samples.astype(np.float32), RATE_HZ, rate_hz)
+    assert len(received) == rate_hz
+    delay = 22 if "g722" in name else 0  # of its filters
+    assert correlation(received[delay:], np.rint(expected).astype(np.int16)) > 0.99
+
+
+@pytest.mark.parametrize("name", TELEPHONE)
+def test_telephone_formats_have_nothing_above_half_their_rate(name: str) -> None:
+    """A tone of 11 kHz would come back as one of 3 or 5 kHz."""
+    tone = (9000 * np.sin(2 * np.pi * 11_000 * np.arange(RATE_HZ) / RATE_HZ)).astype(np.int16)
+    received = decoded(name, encode_whole(name, tone.tobytes(), rate_hz=RATE_HZ))
+    assert received[1000:-1000].astype(float).std() < 20
+
+
+@pytest.mark.parametrize("name", ["mulaw", "alaw", "g722"])
+def test_telephone_audio_leaves_with_each_packet(name: str) -> None:
+    rate_hz = FORMATS[name].default_rate_hz
+    encoder = open_encoder(name, rate_hz=rate_hz or 0)
+    pieces = [encoder.push(packet) for packet in cut(speech_like(10 * 320), [(rate_hz or 0) // 50])]
+    assert {len(piece) for piece in pieces} == {160}  # 64 kbit/s, 20 ms
+
+
+@pytest.mark.parametrize("name", ["wav_mulaw", "wav_alaw"])
+def test_other_readers_know_the_length_of_telephone_files(name: str) -> None:
+    file = encode_whole(name, speech_like(RATE_HZ).tobytes(), rate_hz=RATE_HZ)
+    assert soundfile.info(io.BytesIO(file)).frames == 8_000
+
+
+@pytest.mark.parametrize(
+    ("name", "rate_hz", "packet_ms", "size"),
+    [("mulaw", 8000, 20, 160), ("alaw", 16_000, 30, 480), ("g722", 16_000, 20, 160), ("pcm", 24_000, 10, 480)],
+)
+def test_packets_have_the_bytes_of_their_time(name: str, rate_hz: int, packet_ms: int, size: int) -> None:
+    assert packet_bytes(FORMATS[name], rate_hz, packet_ms) == size
+
+
+@pytest.mark.parametrize(
+    ("name", "rate_hz", "words"), [("mp3", 24_000, "possible: pcm, mulaw, alaw, g722"), ("pcm", 22_050, "whole number")]
+)
+def test_packets_that_cannot_be_are_refused(name: str, rate_hz: int, words: str) -> None:
+    with pytest.raises(RequestError, match=words) as refused:
+        packet_bytes(FORMATS[name], rate_hz, 5)
+    assert refused.value.param == "packet_ms"
 
 
 # Refusals

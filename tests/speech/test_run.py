@@ -70,6 +70,23 @@ def test_a_single_segment_is_the_engine_audio_chunk_by_chunk(engine: ScriptedEng
     assert events[0] == Started("Hello.") and end(events) == Ended("stop", Usage(6, 6))
 
 
+@pytest.mark.parametrize("packet_bytes", [1, 320, 961, 10**9])
+def test_packets_have_one_size_across_segments_and_lose_nothing(engine: ScriptedEngine, packet_bytes: int) -> None:
+    script = Script([SpokenText.unchanged("One. "), Pause(0.1), SpokenText.unchanged("Two.")])
+
+    async def collect(size: int | None) -> list[SpeechEvent]:
+        speaker = Speaker(engine, REQUEST, RATE_HZ, packet_bytes=size)
+        return [event async for event in speaker.speak(script)]
+
+    whole = asyncio.run(collect(None))
+    script = Script([SpokenText.unchanged("One. "), Pause(0.1), SpokenText.unchanged("Two.")])
+    events = asyncio.run(collect(packet_bytes))
+    packets = [event.data for event in events if isinstance(event, Audio) and event.data]
+    assert {len(packet) for packet in packets[:-1]} <= {packet_bytes} and 0 < len(packets[-1]) <= packet_bytes
+    assert b"".join(packets) == audio(events) == audio(whole)
+    assert segments(events) == segments(whole) and end(events) == end(whole)
+
+
 def test_segments_share_seed_and_voice_and_later_ones_are_continuations(engine: ScriptedEngine) -> None:
     events = events_of(engine, ["One. ", "Two. ", "Three."])
     assert [request.text for request in engine.submitted] == ["One. ", "Two. ", "Three."]

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Protocol, cast
 
@@ -20,10 +21,25 @@ import soxr
 
 from oscine.audio.clips import wav_header
 from oscine.audio.formats import MAX_SPEED, MIN_SPEED, RATES_HZ
-from oscine.audio.libav_encoders import AAC, FLAC, MP3, OPUS, CodecSettings, CompressStage, TempoStage
+from oscine.audio.libav_encoders import (
+    AAC,
+    ALAW,
+    FLAC,
+    G722,
+    MP3,
+    MULAW,
+    OPUS,
+    WAV_ALAW,
+    WAV_G722,
+    WAV_MULAW,
+    CodecSettings,
+    CompressStage,
+    TempoStage,
+)
 from oscine.errors import RequestError, unknown_choice
 
 _OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
+_G711_RATES_HZ = (8_000, 16_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +60,25 @@ class Format:
     rates_hz: tuple[int, ...] = RATES_HZ
     # The header states the length of the audio. Many readers refuse or misread the placeholder of a stream.
     needs_length: bool = False
+    default_rate_hz: int | None = None  # None: the model's
+    sample_bits: int | None = None  # of a stream without a header, whose samples all have the same number
 
 
 FORMATS: Mapping[str, Format] = MappingProxyType(
     {
         "mp3": Format("mp3", "audio/mpeg", MP3),
         "wav": Format("wav", "audio/wav", needs_length=True),
-        "pcm": Format("pcm", "audio/pcm"),
+        "pcm": Format("pcm", "audio/pcm", sample_bits=16),
         "opus": Format("opus", "audio/ogg", OPUS, _OPUS_RATES_HZ),
         "aac": Format("aac", "audio/aac", AAC),
         "flac": Format("flac", "audio/flac", FLAC, needs_length=True),
+        # Telephones.
+        "mulaw": Format("mulaw", "audio/PCMU", MULAW, _G711_RATES_HZ, default_rate_hz=8_000, sample_bits=8),
+        "alaw": Format("alaw", "audio/PCMA", ALAW, _G711_RATES_HZ, default_rate_hz=8_000, sample_bits=8),
+        "g722": Format("g722", "audio/G722", G722, (16_000,), default_rate_hz=16_000, sample_bits=4),
+        "wav_mulaw": Format("wav_mulaw", "audio/wav", WAV_MULAW, _G711_RATES_HZ, True, default_rate_hz=8_000),
+        "wav_alaw": Format("wav_alaw", "audio/wav", WAV_ALAW, _G711_RATES_HZ, True, default_rate_hz=8_000),
+        "wav_g722": Format("wav_g722", "audio/wav", WAV_G722, (16_000,), True, default_rate_hz=16_000),
     }
 )
 
@@ -74,8 +99,7 @@ class Encoder(Protocol):
 def open_encoder(format_name: str, *, rate_hz: int, out_rate_hz: int | None = None, speed: float = 1.0) -> Encoder:
     """Opens an encoder for a stream. Only the arguments are checked now: codecs open with the first `push`, on its
     thread. `push(b"")` opens them early."""
-    out_rate_hz = out_rate_hz or rate_hz
-    form = checked_format(format_name, out_rate_hz, speed)
+    form, out_rate_hz = checked_format(format_name, rate_hz, out_rate_hz, speed)
     header = wav_header(out_rate_hz) if format_name == "wav" else b""
     if not form.codec and out_rate_hz == rate_hz and speed == 1.0:
         return _UncompressedStage(header)
@@ -90,11 +114,10 @@ def open_encoder(format_name: str, *, rate_hz: int, out_rate_hz: int | None = No
 def open_file_encoder(format_name: str, *, rate_hz: int, out_rate_hz: int | None = None, speed: float = 1.0) -> Encoder:
     """Opens an encoder for a file that is sent when it is complete: its header states the true length, and what players
     skip."""
-    out_rate_hz = out_rate_hz or rate_hz
     if format_name not in _FILE_STAGES:
         return open_encoder(format_name, rate_hz=rate_hz, out_rate_hz=out_rate_hz, speed=speed)
-    checked_format(format_name, out_rate_hz, speed)
-    return _Chain(lambda: [*_conversions(rate_hz, out_rate_hz, speed), _FILE_STAGES[format_name](out_rate_hz)])
+    _, file_rate_hz = checked_format(format_name, rate_hz, out_rate_hz, speed)
+    return _Chain(lambda: [*_conversions(rate_hz, file_rate_hz, speed), _FILE_STAGES[format_name](file_rate_hz)])
 
 
 def encode_whole(
@@ -132,10 +155,12 @@ class AsyncEncoder:
             self._encoder.close()
 
 
-def checked_format(format_name: str, out_rate_hz: int, speed: float) -> Format:
+def checked_format(format_name: str, rate_hz: int, out_rate_hz: int | None, speed: float) -> tuple[Format, int]:
+    """Returns the format and the rate of the file, for audio of `rate_hz`."""
     if format_name not in FORMATS:
         raise RequestError(unknown_choice("response_format", format_name, FORMATS), "response_format")
     form = FORMATS[format_name]
+    out_rate_hz = out_rate_hz or form.default_rate_hz or rate_hz
     if out_rate_hz not in form.rates_hz:
         possible = ", ".join(map(str, form.rates_hz))
         others = [name for name, other in FORMATS.items() if out_rate_hz in other.rates_hz]
@@ -144,7 +169,20 @@ def checked_format(format_name: str, out_rate_hz: int, speed: float) -> Format:
         raise RequestError(message, "sample_rate")
     if not MIN_SPEED <= speed <= MAX_SPEED:
         raise RequestError(f"speed must be between {MIN_SPEED:g} and {MAX_SPEED:g}, got {speed:g}", "speed")
-    return form
+    return form, out_rate_hz
+
+
+def packet_bytes(form: Format, rate_hz: int, packet_ms: int) -> int:
+    """The size of a packet of this length. Raises RequestError for formats and lengths that have none."""
+    if form.sample_bits is None:
+        possible = ", ".join(name for name, other in FORMATS.items() if other.sample_bits)
+        message = f"{form.name} has no packets of a fixed length (possible: {possible}); leave out packet_ms"
+        raise RequestError(message, "packet_ms")
+    size, odd = divmod(rate_hz * packet_ms * form.sample_bits, 8000)
+    if odd or size * 8 % form.sample_bits:
+        message = f"{packet_ms} ms at {rate_hz} Hz are not a whole number of samples; 20 ms are at 8000 or 16000 Hz"
+        raise RequestError(message, "packet_ms")
+    return size
 
 
 def _conversions(rate_hz: int, out_rate_hz: int, speed: float) -> list[Encoder]:
@@ -241,10 +279,12 @@ class WavFileStage:
         pass
 
 
-class FlacFileStage:
-    def __init__(self, rate_hz: int) -> None:
+class CompressedFileStage:
+    """libav completes the header at the end."""
+
+    def __init__(self, settings: CodecSettings, rate_hz: int) -> None:
         self._file = io.BytesIO()
-        self._stage = CompressStage(FLAC, rate_hz, self._file)
+        self._stage = CompressStage(settings, rate_hz, self._file)
 
     def push(self, pcm: bytes) -> bytes:
         return self._stage.push(pcm)
@@ -283,7 +323,15 @@ class Mp3FileStage:
 
 # The others have no header that states a length.
 _FILE_STAGES: Mapping[str, Callable[[int], Encoder]] = MappingProxyType(
-    {"wav": WavFileStage, "flac": FlacFileStage, "mp3": Mp3FileStage}
+    {
+        "wav": WavFileStage,
+        "mp3": Mp3FileStage,
+        **{
+            name: partial(CompressedFileStage, form.codec)
+            for name, form in FORMATS.items()
+            if form.codec and form.needs_length
+        },
+    }
 )
 
 

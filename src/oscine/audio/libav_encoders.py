@@ -45,6 +45,9 @@ OPUS = CodecSettings(
 AAC = CodecSettings("adts", "aac", "fltp", 128_000, codec_options={"aac_coder": "fast"})
 # Without 8 KiB of padding for tags. Frames of 40 ms cost 1 % more than the usual 96 ms.
 FLAC = CodecSettings("flac", "flac", "s16", frame_s=0.04, container_options={"metadata_header_padding": "0"})
+MULAW, WAV_MULAW = (CodecSettings(container, "pcm_mulaw", "s16") for container in ("mulaw", "wav"))
+ALAW, WAV_ALAW = (CodecSettings(container, "pcm_alaw", "s16") for container in ("alaw", "wav"))
+G722, WAV_G722 = (CodecSettings(container, "g722", "s16") for container in ("g722", "wav"))
 
 
 class TempoStage:

@@ -98,8 +98,8 @@ def say(
         typer.Option(
             "-o",
             "--output",
-            help="Audio file; its suffix chooses the format (wav, mp3, opus, flac, aac, pcm). '-': standard output, as "
-            "it is generated. Default: speech.wav. With --file: a folder",
+            help="Audio file; its suffix chooses the format (wav, mp3, opus, flac, aac, pcm, mulaw, alaw, g722). '-': "
+            "standard output, as it is generated. Default: speech.wav. With --file: a folder",
         ),
     ] = None,
     play: Annotated[bool, typer.Option("--play", metavar="", help="Play on the loudspeaker")] = False,

@@ -109,8 +109,8 @@ class Service(SpeechService):
         if self.config.strict:
             options.check_strict()
         form = options.response_format or default_format or self.config.http_format
-        words = bool(options.word_timestamps)
-        plan = await self.planner.plan(model, options.request(text), form, times_words=words)
+        asked = {"packet_ms": options.packet_ms, "times_words": bool(options.word_timestamps)}
+        plan = await self.planner.plan(model, options.request(text), form, **asked)
         unknown = tuple(options.unknown_fields())
         return replace(
             plan,

@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from oscine.audio.encoders import Format, checked_format
+from oscine.audio.encoders import Format, checked_format, packet_bytes
 from oscine.audio.formats import FormatName
 from oscine.config import ServerConfig
 from oscine.errors import ConfigError, RequestError, TooLargeError
@@ -45,6 +45,7 @@ class SpeechPlan:
     rate_hz: int  # of the engine's audio
     out_rate_hz: int
     speed: float
+    packet_bytes: int | None = None  # streamed audio comes in packets of this size
     ignored_fields: tuple[str, ...] = ()
     warning: str | None = None  # for the client and the log
     field_warnings: tuple[str, ...] = ()  # for the client
@@ -112,14 +113,19 @@ class SpeechPlanner:
         self.segmenter_config = SegmenterConfig(first_chars=chars // 2, segment_chars=chars, max_chars=2 * chars)
 
     async def plan(
-        self, model: ServedModel, request: SpeechRequest, form: FormatName, *, times_words: bool = False
+        self,
+        model: ServedModel,
+        request: SpeechRequest,
+        form: FormatName,
+        *,
+        packet_ms: int | None = None,
+        times_words: bool = False,
     ) -> SpeechPlan:
         """Raises RequestError. The text is "" for streaming text (WebSocket)."""
         card = model.card
         if times_words:
             check_aligner(self._aligner, request.language)
-        out_rate_hz = request.sample_rate or card.sample_rate_hz
-        checked = checked_format(form, out_rate_hz, request.speed)
+        checked, out_rate_hz = checked_format(form, card.sample_rate_hz, request.sample_rate, request.speed)
         if len(request.text) > self._max_text_chars:
             message = f"the text has {len(request.text)} characters, the limit is {self._max_text_chars}; split it"
             raise TooLargeError(message, "input")
@@ -143,6 +149,7 @@ class SpeechPlanner:
             rate_hz=card.sample_rate_hz,
             out_rate_hz=out_rate_hz,
             speed=request.speed,
+            packet_bytes=packet_bytes(checked, out_rate_hz, packet_ms) if packet_ms else None,
             warning=unsupported_script(request.text[:_MAX_INLINE_CHARS], card),
             field_warnings=clip_warnings,
         )

@@ -33,7 +33,8 @@ class Speech:
         return f"Speech({self.duration_s:.2f} s at {self.sample_rate} Hz, {self.finish_reason}, seed={self.seed})"
 
     def encode(self, format_name: str = "wav") -> bytes:
-        """The bytes of an audio file: wav, mp3, opus, flac, aac, or raw pcm (16-bit, mono)."""
+        """The bytes of an audio file: wav, mp3, opus, flac, aac, or raw pcm (16-bit, mono); mulaw, alaw or
+        g722 for telephones."""
         from oscine.audio.encoders import encode_whole  # here: codecs take time to load
 
         return encode_whole(format_name, pcm16(self.audio).astype("<i2").tobytes(), rate_hz=self.sample_rate)
@@ -62,7 +63,7 @@ def format_named(name: str, source: str) -> str:
     """The audio format of this name, which `source` gave: an option, or a file. Raises RequestError."""
     from oscine.audio.encoders import FORMATS
 
-    known = {"ogg": "opus", "raw": "pcm"}.get(name.lower(), name.lower())
+    known = {"ogg": "opus", "raw": "pcm", "ulaw": "mulaw"}.get(name.lower(), name.lower())
     if known not in FORMATS:
         raise RequestError(f"{source}: {unknown_choice('audio format', name, FORMATS)}", "output")
     return known

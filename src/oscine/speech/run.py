@@ -46,6 +46,7 @@ class Speaker:
     rate_hz: int
     speed: float = 1.0
     split: bool = False  # each segment is a file
+    packet_bytes: int | None = None  # the file's bytes come in packets of this size, an Audio each
     clock: PlaybackClock = field(default_factory=PlaybackClock)
     open_encoder: Callable[[], AsyncEncoder] | None = None  # None: files have the engine's samples
     open_timer: Callable[[], WordTimer] | None = None  # None: words have no times
@@ -135,6 +136,7 @@ class _File:
         self._leading_pause = b""  # silence before the first segment, sent when that segment speaks
         self._finish: FinishReason = "stop"
         self._usage, self._echo_s = NO_USAGE, 0.0
+        self._packet = b""  # the next one so far
 
     def begin_segment(self, segment: Segment) -> None:
         self._segment = segment
@@ -168,7 +170,9 @@ class _File:
         self._speaker.clock.sent(len(pcm) // 2 / self._per_s)
         segment = ended() if ended else None
         data = await self._encoded(pcm, last=last)
-        events: list[SpeechEvent] = [Audio(pcm, data, codes, segment is not None, last)]
+        *packets, data = self._packets(data, last=last)
+        events: list[SpeechEvent] = [Audio(b"", packet) for packet in packets]
+        events.append(Audio(pcm, data, codes, segment is not None, last))
         if not self.started:
             if not (pcm or data or segment or codes is not None):
                 return []
@@ -210,6 +214,16 @@ class _File:
             self._encoder.close()
         if self._timer:
             self._timer.close()
+
+    def _packets(self, data: bytes, *, last: bool) -> list[bytes]:
+        """The data in packets, at least one; what does not fill one waits for more."""
+        size = self._speaker.packet_bytes
+        if not size:
+            return [data]
+        data = self._packet + data
+        cut = len(data) if last else len(data) - len(data) % size
+        self._packet = data[cut:]
+        return [data[begin : begin + size] for begin in range(0, cut, size)] or [b""]
 
     async def _encoded(self, pcm: bytes, *, last: bool) -> bytes:
         if self._encoder is None:

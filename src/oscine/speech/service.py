@@ -73,6 +73,7 @@ class SpeechService:
             plan.rate_hz,
             plan.speed,
             split=plan.split is not None,
+            packet_bytes=plan.packet_bytes,
             open_encoder=lambda: AsyncEncoder(stages(), pool),
             open_timer=timer,
         )

@@ -108,6 +108,18 @@ def test_events_carry_the_same_bytes(client: httpx.Client, how: dict[str, Any]) 
     }
 
 
+def test_telephone_audio_has_8000_hz_and_comes_in_packets(client: httpx.Client) -> None:
+    asked = {"response_format": "mulaw", "stream_format": "sse", "packet_ms": 20}
+    response = say(client, "Hello!", **asked)
+    packets = [base64.b64decode(event["audio"]) for event in events(response) if "audio" in event]
+    assert response.headers["x-sample-rate"] == "8000"
+    assert {len(packet) for packet in packets[:-1]} == {160}
+    plain = say(client, "Hello!", response_format="mulaw", seed=int(response.headers["x-seed"]))
+    assert plain.headers["content-type"] == "audio/PCMU" and plain.content == b"".join(packets)
+    refused = say(client, "Hello!", response_format="mp3", packet_ms=20)
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "packet_ms"
+
+
 def test_stream_true_with_stream_format_audio_streams_bytes(client: httpx.Client) -> None:
     answer = say(client, "Hello there.", stream=True, stream_format="audio")
     assert answer.content == spoken("Hello there.", 3)

@@ -34,6 +34,7 @@ def read(**fields: Any) -> SpeechBody:
         *(("seed", -5, 2**64 - 5), ("seed", "-5", 2**64 - 5), ("seed", -(2**63), 2**63)),
         *(("max_new_tokens", 1, 2), ("max_new_tokens", "1", 2)),
         ("response_format", "OGG", "opus"),
+        ("response_format", "g711_ulaw", "mulaw"),
     ],
 )
 def test_a_value_that_can_mean_only_one_thing_is_read(name: str, given: Any, meant: Any) -> None:
@@ -70,7 +71,11 @@ def test_a_value_that_can_mean_only_one_thing_is_read(name: str, given: Any, mea
         ("stream", "perhaps", "stream: input should be a valid boolean"),
         ("stream", 2, "stream: input should be a valid boolean, got 2"),
         ("stream", 1.0, "stream: input should be a valid boolean, got 1.0"),
-        ("response_format", "vorbis", "response_format: input should be 'mp3', 'wav', 'pcm', 'opus', 'aac' or 'flac'"),
+        (
+            "response_format",
+            "vorbis",
+            "response_format: input should be 'mp3', 'wav', 'pcm', 'opus', 'aac', 'flac', 'mulaw', '",
+        ),
         ("input", 5, "input: input should be a valid string, got 5"),
         ("extra_params", {"seed": "x"}, "extra_params.seed must be a whole number from 0 to 2**64 - 1, or -1 (random)"),
     ],

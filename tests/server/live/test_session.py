@@ -79,6 +79,13 @@ def test_events_that_other_servers_do_not_have_are_sent_only_where_asked_for(ser
         ]
 
 
+def test_each_frame_is_a_packet_of_a_phone_where_asked_for(client: Client) -> None:
+    assert client.configure(seed=3, response_format="alaw", packet_ms=20)["sample_rate"] == 8000
+    frames = [len(message) for message in client.say("Hello.").messages if isinstance(message, bytes)]
+    assert set(frames[:-1]) == {160} and sum(frames) == 6 * FRAME_SAMPLES * 8000 // RATE_HZ
+    assert client.configure(response_format="opus", packet_ms=20)["error"]["param"] == "packet_ms"
+
+
 # --- text in pieces ---
 
 

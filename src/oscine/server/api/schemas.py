@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic.functional_validators import ModelWrapValidatorHandler
 from pydantic_core import PydanticCustomError
 
-from oscine.audio.formats import FormatName
+from oscine.audio.formats import MAX_PACKET_MS, MIN_PACKET_MS, FormatName
 from oscine.errors import FieldError, RequestError, nearest, shown_name, unknown_choice
 from oscine.fields import RequestField
 from oscine.request import SpeechRequest, VoiceSource
@@ -253,6 +253,13 @@ class VoiceOptions(_RequestFields):
     lang_code: str | None = Field(None, max_length=64, description="Alias of `language`.")
     response_format: FormatName | None = Field(
         None, description="Default: the server's, mp3 if it is not set. All formats can be streamed."
+    )
+    packet_ms: int | None = Field(
+        None,
+        ge=MIN_PACKET_MS,
+        le=MAX_PACKET_MS,
+        description="Streamed audio comes in packets of this length, the last one shorter: a write, event or WebSocket "
+        "frame each. For formats whose samples all have the same size: pcm, mulaw, alaw, g722.",
     )
     do_sample: bool | None = Field(None, description="false: no randomness.")
     subtalker_dosample: bool | None = Field(None, description="As `do_sample`, for the codes beyond the first.")

@@ -1,8 +1,8 @@
 """Values that clients write in their own ways, and what they mean here. A strict server refuses them.
 
 Names may be written as in SGLang-Omni: `WAV` for `wav`, `voice-design` for `VoiceDesign`. `ogg` is the file that an
-`opus` is. Numbers and booleans may come as text, whole numbers with a point. schemas.py reads what it refuses once more
-with these functions, so that a value of the right type costs nothing.
+`opus` is, `ulaw` and OpenAI's `g711_ulaw` are `mulaw`. Numbers and booleans may come as text, whole numbers with a
+point. schemas.py reads what it refuses once more with these functions, so that a value of the right type costs nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ from oscine.audio.formats import FormatName, SampleRate
 
 TaskName = Literal["CustomVoice", "VoiceDesign", "Base"]
 _TASKS = {name.lower(): name for name in get_args(TaskName)}
-_FORMATS = {name: name for name in get_args(FormatName)} | {"ogg": "opus"}
+_FORMATS = {
+    **{name: name for name in get_args(FormatName)},
+    "ogg": "opus",
+    **dict.fromkeys(("ulaw", "pcmu", "g711_ulaw"), "mulaw"),
+    **dict.fromkeys(("pcma", "g711_alaw"), "alaw"),
+}
 
 _MAX_CHARS = 32  # of millions of characters, no other spelling is made
 _INTEGER = re.compile(r"[+-]?[0-9]+")
