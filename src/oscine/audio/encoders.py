@@ -60,7 +60,7 @@ class Format:
     rates_hz: tuple[int, ...] = RATES_HZ
     # The header states the length of the audio. Many readers refuse or misread the placeholder of a stream.
     needs_length: bool = False
-    default_rate_hz: int | None = None  # None: the model's
+    default_rate_hz: int | None = None  # for audio whose rate it does not have; None: such audio is refused
     sample_bits: int | None = None  # of a stream without a header, whose samples all have the same number
 
 
@@ -160,7 +160,7 @@ def checked_format(format_name: str, rate_hz: int, out_rate_hz: int | None, spee
     if format_name not in FORMATS:
         raise RequestError(unknown_choice("response_format", format_name, FORMATS), "response_format")
     form = FORMATS[format_name]
-    out_rate_hz = out_rate_hz or form.default_rate_hz or rate_hz
+    out_rate_hz = out_rate_hz or (rate_hz if rate_hz in form.rates_hz else form.default_rate_hz or rate_hz)
     if out_rate_hz not in form.rates_hz:
         possible = ", ".join(map(str, form.rates_hz))
         others = [name for name, other in FORMATS.items() if out_rate_hz in other.rates_hz]

@@ -269,7 +269,7 @@ class Outputs:
 
         written = [self.stdout_format] if self.to_stdout else [format_of(path) for path in self.audio[:1]]
         for name in written or ["pcm"]:  # the loudspeaker
-            checked_format(name, request.sample_rate or _USUAL_RATE_HZ, request.speed)
+            checked_format(name, _USUAL_RATE_HZ, request.sample_rate, request.speed)
 
     def write(self, speeches: list[Speech]) -> None:
         import numpy as np

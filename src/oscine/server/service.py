@@ -109,8 +109,9 @@ class Service(SpeechService):
         if self.config.strict:
             options.check_strict()
         form = options.response_format or default_format or self.config.http_format
-        asked = {"packet_ms": options.packet_ms, "times_words": bool(options.word_timestamps)}
-        plan = await self.planner.plan(model, options.request(text), form, **asked)
+        times_words, packet_ms = bool(options.word_timestamps), options.packet_ms
+        request = options.request(text)
+        plan = await self.planner.plan(model, request, form, packet_ms=packet_ms, times_words=times_words)
         unknown = tuple(options.unknown_fields())
         return replace(
             plan,
