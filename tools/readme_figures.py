@@ -22,6 +22,7 @@ from oscine.model.weights import weight_bytes
 from oscine.runner.backend import Backend
 from oscine.runner.cpu.backend import CpuBackend
 from oscine.runner.memory_budget import plan_memory
+from oscine_bench.report import USUAL_CHARACTERS_PER_S
 from random_checkpoint import GENERATION
 
 ROOT = Path(__file__).parents[1]
@@ -40,6 +41,7 @@ MAX_SLOTS = 128  # the largest batch size that is captured by default
 CONTEXT_BYTES = 512 * 2**20  # of the CUDA driver
 SHORT_POSITIONS = 1024  # 80 s of prompt and speech: enough for segments of the default length
 CPU_SLOTS = 4
+PRICE_PER_HOUR = 3.5  # in dollars; of an H200, about
 GB = 10**9
 
 RESULT = """
@@ -53,6 +55,9 @@ and after {crowd_ms} ms with 128 callers at once ({omni}: {omni_crowd_ms}). A GP
 * **Many listeners.** 32 callers get {x_32:.0f} seconds of audio per second (nari: {nari_x_32:.0f}, {omni}:
 {omni_x_32:.0f}), 128 callers {x:.0f} ({omni}: {omni_x:.0f}). At {rate:.0f} requests per second no playback has a gap,
 and first audio comes within {rate_ms:.0f} ms (p95). An overloaded server answers 429 with a time to retry.
+* **Cheap.** Full load ({full_callers} callers, {full_x:.0f} x real time) is {per_million:.2f} $ for a million
+characters, if the machine costs {price} $ an hour and a second of speech has {per_s} characters. A server that is busy
+half of the time costs twice that; `oscine bench --price-per-hour` says it for your machine and load.
 * **Exact.** Greedy codes equal those of the official package in every mode, and streamed audio equals whole audio. On a
 GPU, a recording under load equals the one made alone, byte for byte. Tests run the official package beside ours.
 * **Made for conversation.** Send the tokens of a language model as they arrive; speech starts with the first ones. A
@@ -171,6 +176,8 @@ def server_figures() -> dict[str, Any]:
     figures, own, theirs = server["figures"], loads(server["figures"]["loads"]), loads(omni["loads"])
     fastest = max((load for load in figures["loads"] if clean(load)), key=lambda load: load["load"]["value"])
     alone = demo["figures"]["alone"]
+    full = max(result("server-gpu-1b7-preset-256-slots")["figures"]["loads"], key=lambda load: load["x_real_time"])
+    full_x = full["x_real_time"]
     kept = max(int(n) for n, one in demo["figures"]["listeners"].items() if not late(one))
     return {
         "machine": server["machine"],
@@ -191,6 +198,11 @@ def server_figures() -> dict[str, Any]:
         "omni_x_32": theirs[32]["x_real_time"],
         "demo_x": alone["x_real_time"],
         "kept": kept,
+        "full_callers": full["load"]["value"],
+        "full_x": full_x,
+        "price": PRICE_PER_HOUR,
+        "per_s": USUAL_CHARACTERS_PER_S,
+        "per_million": PRICE_PER_HOUR / 3600 / (full_x * USUAL_CHARACTERS_PER_S) * 1e6,
         "start_s": result("startup-gpu-1b7")["figures"]["cached"]["server"],
     }
 

@@ -52,6 +52,9 @@ class RunOptions:
     words_ms: Annotated[
         float | None, typer.Option(help="oscine-ws: send a word every so many ms instead of the whole text")
     ] = None
+    price_per_hour: Annotated[
+        float | None, typer.Option(help="Of the server's machine, in any currency: also says what speech costs")
+    ] = None
     out: Annotated[Path | None, typer.Option("--out", "-o", help="JSON file for the result")] = None
     records: Annotated[Path | None, typer.Option(help="File for one JSON line per request")] = None
 
@@ -74,10 +77,10 @@ def run(
 
     def keep(row: Row) -> None:
         rows.append(row)
-        _save(bench, rows, server, options.out)  # after every load: an interrupted run keeps its rows
+        _save(bench, rows, server, options)  # after every load: an interrupted run keeps its rows
 
     bench.on_row = keep
-    with _shown_at_the_end(rows, options.out, lambda: _save(bench, rows, server, options.out)):
+    with _shown_at_the_end(rows, options.out, lambda: _save(bench, rows, server, options)):
         run_async(bench.run(loads))
     if not all(row["succeeded"] for row in rows):
         raise typer.Exit(1)
@@ -123,7 +126,7 @@ def search(
         best = max((row["load"]["value"] for row in rows if not row["limits_broken"]), default=None)
         tried = sorted(rows, key=lambda row: row["load"]["value"])
         found = {"rate_per_s": best, "limits": stated, "complete": complete}
-        return _save(bench, tried, server, options.out, search=found)
+        return _save(bench, tried, server, options, search=found)
 
     def keep(row: Row) -> None:
         from oscine_bench.report import load_name
@@ -192,6 +195,9 @@ def _bench(url: str, server: TargetOptions, options: RunOptions) -> Bench:
 
     if options.out is not None:
         check_writable(options.out)
+    price = options.price_per_hour
+    if price is not None and not 0 < price < math.inf:
+        raise RequestError(f"--price-per-hour must be above 0, got {price:g}", "price_per_hour")
     target, words_ms = server.make_target(url, options.frames), options.words_ms
     if words_ms is not None and (target.preset.transport != "websocket" or not 0 < words_ms < math.inf):
         raise RequestError("--words-ms must be above 0 and needs --target oscine-ws", "words_ms")
@@ -205,13 +211,17 @@ def _bench(url: str, server: TargetOptions, options: RunOptions) -> Bench:
     )
 
 
-def _save(bench: Bench, rows: list[Row], server: TargetOptions, out: Path | None, search: Row | None = None) -> Result:
+def _save(
+    bench: Bench, rows: list[Row], server: TargetOptions, options: RunOptions, search: Row | None = None
+) -> Result:
     from oscine_bench.record import make_result, write_result
 
     figures = bench.figures(rows) | ({"search": search} if search else {})
+    if options.price_per_hour is not None:
+        figures["price_per_hour"] = options.price_per_hour
     result = make_result(server.name or bench.target.preset_name, sys.argv[1:], figures, server_machine=server.machine)
-    if out is not None:
-        write_result(out, result)
+    if options.out is not None:
+        write_result(options.out, result)
     return result
 
 
@@ -238,7 +248,7 @@ def _finite(value: float) -> float | None:
 
 
 def _show(result: Result) -> None:
-    from oscine_bench.report import failure_messages, own_table, rows, search_outcome, warnings
+    from oscine_bench.report import cost, failure_messages, own_table, rows, search_outcome, warnings
 
     head, lines = own_table(result)
     lines = [[column.replace(" p50 / p95 ms", "") for column in head], *lines]
@@ -257,7 +267,7 @@ def _show(result: Result) -> None:
             console.print(f"{about}: {message}", markup=False, soft_wrap=True)
         for warning in warnings(row):
             console.print(warning, style="yellow", soft_wrap=True)
-    if outcome := search_outcome(result):
+    for outcome in filter(None, (search_outcome(result), cost(result))):
         print(outcome)
 
 

@@ -15,6 +15,7 @@ from oscine_bench.record import Result
 from oscine_bench.summary import Row
 
 _MESSAGE_CHARACTERS = 200
+USUAL_CHARACTERS_PER_S = 15  # of speech, in European languages
 TableContent = tuple[list[str], list[list[str]]]  # head, rows
 
 
@@ -160,6 +161,24 @@ def search_outcome(result: Result) -> str:
     return f"{rate}: {', '.join([*held, 'no failure'])}{ended}"
 
 
+def cost(result: Result) -> str:
+    """Describes what speech costs at the load with the most audio; empty without a price."""
+    figures = result["figures"]
+    price, measured = figures.get("price_per_hour"), [row for row in rows(result) if row["x_real_time"]]
+    if price is None or not measured:
+        return ""
+    row = max(measured, key=lambda row: row["x_real_time"])
+    characters_per_s, assumed = row.get("characters_per_s"), ""
+    if figures.get("frames") is not None or not characters_per_s:  # the audio does not follow the texts
+        characters_per_s = USUAL_CHARACTERS_PER_S * row["x_real_time"]
+        assumed = f" (with {USUAL_CHARACTERS_PER_S} characters in a second of speech)"
+    per_million, per_audio_hour = price / 3600 / characters_per_s * 1e6, price / row["x_real_time"]
+    return (
+        f"at {price:g} an hour and full load ({load_name(row)}): {number(per_million)} for a million characters"
+        f"{assumed}, {number(per_audio_hour)} for an hour of audio"
+    )
+
+
 def differences(results: Sequence[Result]) -> str:
     """Lists in one line what was requested differently; empty if nothing was."""
     each = [_conditions(result) for result in results]
@@ -227,7 +246,7 @@ def markdown(results: Sequence[Result]) -> str:
             parts += [f"### {column}", _markdown_table(*compared(results, column))]
     for result in results:
         parts += [f"### {result['name']}", f"{origin(result)}: {_code(result['command'])}"]
-        parts += [search_outcome(result), _markdown_table(*own_table(result))]
+        parts += [search_outcome(result), cost(result), _markdown_table(*own_table(result))]
         notes = [f"{about}: {_code(message)}" for row in rows(result) for about, message in failure_messages(row)]
         notes += [warning for row in rows(result) for warning in warnings(row)]
         parts.append("\n".join(f"* {note}" for note in notes))
@@ -257,6 +276,7 @@ def html(results: Sequence[Result]) -> str:
             "origin": origin(result),
             "command": result["command"],
             "search": search_outcome(result),
+            "cost": cost(result),
             "table": own_table(result),
             "failures": [message for row in rows(result) for message in failure_messages(row)],
             "warnings": [warning for row in rows(result) for warning in warnings(row)],

@@ -49,6 +49,7 @@ RESULT = keys(
             ("workload", keys(name=str)),
             ("loads", some(_ROW)),
             ("search", _SEARCH, None),
+            ("price_per_hour", float | None, None),
         ],
     ),
 )

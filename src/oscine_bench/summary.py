@@ -99,8 +99,8 @@ class MeasurementWindow:
             if outcome.timeline is not None
         )
 
-    def completed(self, outcomes: Iterable[RequestOutcome]) -> int:
-        return sum(one.failure is None and self.begin_s < one.end_s <= self.end_s for one in outcomes)
+    def completed(self, outcomes: Iterable[RequestOutcome]) -> list[RequestOutcome]:
+        return [one for one in outcomes if one.failure is None and self.begin_s < one.end_s <= self.end_s]
 
 
 def peak_overlap(intervals: Sequence[tuple[float, float]]) -> int:
@@ -118,13 +118,15 @@ def summarize(outcomes: Sequence[RequestOutcome], window: MeasurementWindow) -> 
     measured = [outcome for outcome in outcomes if outcome.measured]
     good = [outcome for outcome in measured if outcome.timeline is not None]
     timelines = [outcome.timeline for outcome in good if outcome.timeline is not None]
+    completed = window.completed(outcomes)
     return {
         "window_s": window.length_s,
         "requests": len(measured),
         "succeeded": len(good),
         "failures": _failures(measured),
         "inaudible": sum(outcome.audible_s is None for outcome in good),
-        "requests_per_s": window.completed(outcomes) / window.length_s,
+        "requests_per_s": len(completed) / window.length_s,
+        "characters_per_s": sum(len(one.request.text) for one in completed) / window.length_s,
         "x_real_time": window.audio_s(outcomes) / window.length_s,
         "x_real_time_per_request": spread([outcome.x_real_time for outcome in good]),
         "first_byte_ms": spread([outcome.first_byte_s for outcome in good], scale=1e3),

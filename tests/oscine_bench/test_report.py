@@ -13,6 +13,7 @@ from oscine_bench.report import (
     COLUMNS,
     COMPARED,
     compared,
+    cost,
     differences,
     html,
     markdown,
@@ -76,6 +77,19 @@ def test_results_are_compared_load_by_load() -> None:
     ]
     late = compared(BOTH, "underruns")[1][3][2]
     assert late == "1 of 1, 100.0% > 100 ms, worst 500 ms"
+
+
+def test_the_cost_is_that_of_the_load_with_the_most_audio() -> None:
+    one = result("x", {**row("closed", 1), "x_real_time": 2.0}, {**row("closed", 8), "x_real_time": 10.0})
+    one["figures"]["loads"][1]["characters_per_s"] = 100.0
+    assert cost(one) == ""
+    one["figures"]["price_per_hour"] = 3.6
+    assert cost(one) == (
+        "at 3.6 an hour and full load (closed loop, 8): 10 for a million characters, 0.36 for an hour of audio"
+    )
+    assert cost(one) in markdown([one]) and cost(one) in html([one])
+    one["figures"]["frames"] = 56  # the texts do not say how long the audio is
+    assert "6.67 for a million characters (with 15 characters in a second of speech), 0.36" in cost(one)
 
 
 def test_failures_and_inapplicable_figures_are_shown() -> None:

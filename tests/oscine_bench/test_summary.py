@@ -9,13 +9,15 @@ from oscine_bench.targets import Target
 from oscine_bench.workload import PlannedRequest
 from tests.oscine_bench.scripted import silence
 
+TEXT = "Spoken by all of them."
+
 
 def succeeded(
     index: int, sent_s: float, e2e_s: float, *arrivals: tuple[float, float], measured: bool = True
 ) -> RequestOutcome:
     timeline = Timeline(tuple(at for at, _ in arrivals), tuple(total for _, total in arrivals))
     return RequestOutcome(
-        *(PlannedRequest("", 0, index, "measured" if measured else "warmup"), sent_s, sent_s, e2e_s),
+        *(PlannedRequest(TEXT, 0, index, "measured" if measured else "warmup"), sent_s, sent_s, e2e_s),
         timeline=timeline,
         first_byte_s=timeline.first_audio_s,
         silence_s=0.0,
@@ -42,6 +44,7 @@ def test_a_row_sums_up_its_requests() -> None:
     assert row["failures"] == {"http_429": {"count": 1, "first": "full"}}
     assert row["x_real_time"] == pytest.approx((1.0 + 2.0 + 2.0 + 2.0 + 1.0) / 4)
     assert row["requests_per_s"] == pytest.approx(4 / 4)  # one of the warm-up, three measured
+    assert row["characters_per_s"] == pytest.approx(4 * len(TEXT) / 4)
     assert row["first_audio_ms"]["p50"] == pytest.approx(200)
     assert row["first_audio_ms"]["p95"] == pytest.approx(400)
     assert row["e2e_ms"]["most"] == pytest.approx(1500)
