@@ -53,8 +53,9 @@ def client(server: Server) -> Iterator[Client]:
 
 
 def test_a_key_is_accepted_as_header_or_subprotocol(server: Server) -> None:
-    for scheme in ("Bearer", "Api-Key"):
-        with server.client(additional_headers={"Authorization": f"{scheme} sesame"}) as client:
+    authorized = ({"Authorization": f"{scheme} sesame"} for scheme in ("Bearer", "Api-Key"))
+    for headers in (*authorized, {"xi-api-key": "sesame"}, {"X-API-Key": "sesame"}):
+        with server.client(additional_headers=headers) as client:
             assert client.say("Hello.").kinds[-1] == "session.done"
     with server.client(subprotocols=[Subprotocol("oscine"), Subprotocol("bearer.sesame")]) as client:
         assert client.subprotocol == "oscine"

@@ -124,7 +124,7 @@ def model_routes(service: Service) -> APIRouter:
     @router.post("", status_code=201, summary="Add a model", responses=described(400, 401, 403, 409, 503))
     async def add_model(body: ModelToAdd, request: Request) -> ModelInfo:
         """Answers when the model has generated its first audio, which may take minutes. Needs an admin key."""
-        service.api_keys.check_admin(request.headers.get("authorization"))
+        service.api_keys.check_admin(request.headers)
         service.check_not_draining()
         added = await service.model_admin.add(body.checked())
         audit("model added", model=added.name)
@@ -138,7 +138,7 @@ def model_routes(service: Service) -> APIRouter:
     ) -> ModelRemoved:
         """Refuses new requests for the model at once. Its running streams may continue for `drain_s` seconds, then they
         are cut off. Answers when its memory is free. Needs an admin key."""
-        service.api_keys.check_admin(request.headers.get("authorization"))
+        service.api_keys.check_admin(request.headers)
         cut_off = await service.model_admin.remove(model_id, service.config.drain_s if drain_s is None else drain_s)
         audit("model removed", model=model_id, streams_cut_off=cut_off)
         return ModelRemoved(id=model_id, streams_cut_off=cut_off)

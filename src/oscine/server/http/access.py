@@ -7,7 +7,7 @@ import hmac
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from oscine.errors import NotAllowedError, OverloadedError, UnauthorizedError, counted
@@ -16,6 +16,8 @@ from oscine.speech.clips import matches_host, without_dot
 
 SUBPROTOCOL = "oscine"
 _SCHEMES = ("bearer", "api-key")  # LiveKit's Baseten plug-in sends Api-Key
+XI_API_KEY = "xi-api-key"  # clients of ElevenLabs
+_KEY_HEADERS = (XI_API_KEY, "x-api-key", "api-key")  # without a scheme; Azure's clients send the last one
 _BEARER_SUBPROTOCOL = "bearer."  # a browser's WebSocket cannot send headers
 _LOOPBACK_NAMES = ("localhost", "*.localhost")
 # Names that exist only in local networks, for services and machines.
@@ -29,16 +31,16 @@ class ApiKeys:
         self._max_streams = max_streams_per_key
         self._streams: Counter[str] = Counter()
 
-    def authenticate(self, authorization: str | None, subprotocols: Sequence[str] = ()) -> str:
+    def authenticate(self, headers: Mapping[str, str], subprotocols: Sequence[str] = ()) -> str:
         """Returns the client's key, or "" if the server needs none. Raises UnauthorizedError."""
-        return _checked(authorization, subprotocols, self._keys + self._admin_keys) if self._keys else ""
+        return _checked(_given_key(headers, subprotocols), self._keys + self._admin_keys) if self._keys else ""
 
-    def check_admin(self, authorization: str | None) -> None:
+    def check_admin(self, headers: Mapping[str, str]) -> None:
         """Raises NotAllowedError if the server has no admin keys, and UnauthorizedError for any other key."""
         if not self._admin_keys:
             audit("model change refused", reason="no admin keys")
             raise NotAllowedError("models cannot be added or removed here; the operator's --admin-key allows it")
-        _checked(authorization, (), self._admin_keys)
+        _checked(_given_key(headers), self._admin_keys)
 
     @contextlib.contextmanager
     def stream(self, key: str) -> Iterator[None]:
@@ -60,12 +62,15 @@ class ApiKeys:
         return self._streams.total()
 
 
-def _checked(authorization: str | None, subprotocols: Sequence[str], known_keys: Sequence[str]) -> str:
-    scheme, _, key = (authorization or "").strip().partition(" ")
-    if scheme.lower() not in _SCHEMES:
-        offered = [name for name in subprotocols if name.startswith(_BEARER_SUBPROTOCOL)]
-        key = offered[0].removeprefix(_BEARER_SUBPROTOCOL) if offered else ""
-    key = key.strip()
+def _given_key(headers: Mapping[str, str], subprotocols: Sequence[str] = ()) -> str:
+    """The first place that has a key counts. `headers` finds names in lower case."""
+    scheme, _, key = headers.get("authorization", "").strip().partition(" ")
+    offered = [name.removeprefix(_BEARER_SUBPROTOCOL) for name in subprotocols if name.startswith(_BEARER_SUBPROTOCOL)]
+    given = (key if scheme.lower() in _SCHEMES else "", *(headers.get(name, "") for name in _KEY_HEADERS), *offered)
+    return next((key.strip() for key in given if key.strip()), "")
+
+
+def _checked(key: str, known_keys: Sequence[str]) -> str:
     if not key:
         audit("key refused", reason="missing")
         raise UnauthorizedError("an API key is required; send it as 'Authorization: Bearer KEY'")

@@ -45,7 +45,7 @@ _OWN_NAMES = {b"x-request-id", *(name for name, _ in _SECURITY_HEADERS)}
 
 def needs_api_key(path: str) -> bool:
     """Whether a request needs a key: all but the playground, the documentation and the health checks."""
-    return path.startswith("/v1") or path == "/metrics"
+    return path.startswith(("/v1", "/v2")) or path == "/metrics"
 
 
 def _for_open_webui(scope: Scope) -> Scope:
@@ -158,4 +158,4 @@ class RequestMiddleware:
     def _authenticate(self, scope: Scope, headers: Headers) -> str:
         if not needs_api_key(scope["path"]) or scope["method"] == "OPTIONS":
             return ""
-        return self._service.api_keys.authenticate(headers.get("authorization"))
+        return self._service.api_keys.authenticate(headers)

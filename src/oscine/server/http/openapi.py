@@ -57,7 +57,11 @@ def add_openapi(app: FastAPI, *, has_keys: bool) -> None:
 
 def _complete(schema: dict[str, Any], has_keys: bool) -> None:
     components = schema.setdefault("components", {})
-    about_key = {"type": "http", "scheme": "bearer", "description": "An API key of the server, if it has any."}
+    about_key = {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "An API key of the server, if it has any; also as api-key, x-api-key or xi-api-key.",
+    }
     components["securitySchemes"] = {"api_key": about_key}
     if has_keys:
         schema["security"] = [{"api_key": []}]

@@ -74,7 +74,7 @@ class LiveSession:
         await self._socket.accept(self._connection.subprotocol(offered), headers)
         # After the handshake: a browser hides the reason of a failed handshake from its page.
         try:
-            self._api_key = self._service.api_keys.authenticate(self._socket.headers.get("authorization"), offered)
+            self._api_key = self._service.api_keys.authenticate(self._socket.headers, offered)
             self._service.check_ready()
         except (ApiError, OscineError) as reason:
             error = api_error(reason)
