@@ -194,14 +194,14 @@ def layer_names(codec: CudaCodec) -> dict[int, str]:
 def kernel_spans_us(graph: torch.cuda.CUDAGraph, kernels: tuple[str, ...]) -> list[tuple[str, float]]:
     """The graph's kernels whose names begin so, in order, with the time from the start of each to the next one's."""
     events = _kernel_events(graph, kernels)
-    launches = len(events) // (_REPLAYS + 1)
-    _, until_next = _medians_us(events, launches)
+    launches, odd = divmod(len(events), _REPLAYS + 1)
+    if odd:
+        raise RuntimeError(f"the profiler saw {len(events)} kernels, no multiple of {_REPLAYS + 1}")
+    spans = [(event.time_range.start, event.time_range.end) for event in events]
+    times = torch.tensor(spans, dtype=torch.float64).view(_REPLAYS + 1, launches, 2)[1:]
+    begins, ends = times[..., 0], times[..., 1]
+    until_next = (torch.cat((begins[:, 1:], ends[:, -1:]), 1) - begins).median(0).values  # of all replays but the first
     return [(event.name, us) for event, us in zip(events[:launches], until_next.tolist(), strict=True)]
-
-
-def launch_times_us(graph: torch.cuda.CUDAGraph, launches: int) -> tuple[Tensor, Tensor]:
-    """Returns for each launch of the graph its own time, and the time from its start to the next one's."""
-    return _medians_us(_kernel_events(graph, KERNELS), launches)
 
 
 def _kernel_events(graph: torch.cuda.CUDAGraph, kernels: tuple[str, ...]) -> list[Any]:
@@ -213,17 +213,6 @@ def _kernel_events(graph: torch.cuda.CUDAGraph, kernels: tuple[str, ...]) -> lis
     events = profile.events()
     found = [event for event in events if event.device_type.name == "CUDA" and event.name.startswith(kernels)]
     return sorted(found, key=lambda event: event.time_range.start)
-
-
-def _medians_us(events: Sequence[Any], launches: int) -> tuple[Tensor, Tensor]:
-    """Over all replays but the first."""
-    if len(events) != (_REPLAYS + 1) * launches:
-        raise RuntimeError(f"the profiler saw {len(events)} kernels, expected {_REPLAYS + 1} times {launches}")
-    spans = [(event.time_range.start, event.time_range.end) for event in events]
-    times = torch.tensor(spans, dtype=torch.float64).view(_REPLAYS + 1, launches, 2)[1:]
-    begins, ends = times[..., 0], times[..., 1]
-    until_next = torch.cat((begins[:, 1:], ends[:, -1:]), 1) - begins
-    return (ends - begins).median(0).values, until_next.median(0).values
 
 
 def step_times_us(config: Any, codec: Any, slots: int) -> dict[str, float]:

@@ -1,12 +1,10 @@
-"""Times each launch of one codec step on a GPU, and other tiles for its convolutions, with random weights. All of it
-runs on Triton's kernels; benchmarks.codec_times shows the step with CUDA's.
+"""Times other tiles for the convolutions of one codec step on a GPU, with random weights. All of it runs on Triton's
+kernels; benchmarks.codec_times shows the step with CUDA's, part by part.
 
-    python -m benchmarks.codec_sweep --out .cache/gpu [--rows 8 32 128] [--sections step tiles units warps table]
+    python -m benchmarks.codec_sweep --out .cache/gpu [--rows 8 32 128] [--sections tiles units table]
 
-step    device time of each launch, in order
 tiles   for each shape of a convolution, the fastest tiles beside the one in kernels/conv_tiles.py
 units   for the residual units of each number of channels, two launches and tiles of one
-warps   the time of the other kernels by their number of warps; results are not compared
 table   the fastest tiles as lines for kernels/conv_tiles.py, and the time of a step with them
 
 All programs are compiled first, in parallel and without the GPU. Weights are read from memory, not from a cache, as in
@@ -20,8 +18,7 @@ import itertools
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,9 +32,8 @@ from benchmarks import codec_launches as launched
 from benchmarks.codec_launches import STEP_ROWS, Launch, Step, Trial, compare, published_codec, step_times_us
 from benchmarks.codec_tiles import GAIN, TABLE_ROWS, candidates, unit_candidates
 from benchmarks.results import read_arguments, save
-from benchmarks.timing import captured, replay_us
-from oscine.kernels import codec_front, conv_tiles
 from oscine.kernels import conv as conv_module
+from oscine.kernels import conv_tiles
 from oscine.kernels import residual_unit as unit_kernel
 from oscine.kernels.conv import Conv, Workspace
 from oscine.kernels.conv_tiles import TILES, UNITS, Shape, Tile, UnitTile, unit_tile
@@ -47,15 +43,8 @@ from random_codec import random_codec
 
 Figures = dict[str, Any]
 AnyTile = Tile | UnitTile | None  # None: a residual unit in two launches
-SECTIONS = ("step", "tiles", "units", "warps", "table")
+SECTIONS = ("tiles", "units", "table")
 _PARTIALS, _ARRIVALS = 1 << 26, 1 << 16
-WARPS = (1, 2, 4, 8)
-WARP_KERNELS = {
-    "dequantize": (codec_front, "_dequantize"),
-    "attend": (codec_front, "_attend"),
-    "depthwise_norm": (codec_front, "_depthwise_norm"),
-    "last_conv": (conv_module, "_last_conv"),
-}
 _SHOWN = 4
 
 
@@ -118,23 +107,10 @@ def groups(launches: Sequence[Launch]) -> list[Group]:
     return list(found.values())
 
 
-def tuned(step: Step, launches: Sequence[Launch], sections: Sequence[str]) -> dict[str, list[Group]]:
+def tuned(step: Step, sections: Sequence[str]) -> dict[str, list[Group]]:
     """What the sections `tiles` and `units` try."""
-    found = {"tiles": [one for one in launches if one.wrapper == "conv"], "units": step.units()}
+    found = {"tiles": [one for one in step.launches() if one.wrapper == "conv"], "units": step.units()}
     return {section: groups(found[section]) for section in found if section in sections}
-
-
-@contextmanager
-def with_warps(wrapper: str, warps: int) -> Iterator[None]:
-    module, name = WARP_KERNELS[wrapper]
-    kernel = getattr(module, name)
-
-    class Changed:
-        def __getitem__(self, grid: Any) -> Callable[..., None]:
-            return lambda *args, **kwargs: kernel[grid](*args, **(kwargs | {"num_warps": warps}))
-
-    with mock.patch.object(module, name, Changed()):
-        yield
 
 
 # --- compilation ----------------------------------------------------------------------------------------------------
@@ -151,44 +127,18 @@ def compile_all(
     with recorded(recordings):
         for rows in sorted({*row_counts, *STEP_ROWS}):
             step = Step(codec, config, rows, "meta")
-            launches = step.launches()
+            step.run()
             if rows not in row_counts:
                 continue
-            for group in itertools.chain(*tuned(step, launches, sections).values()):
+            for group in itertools.chain(*tuned(step, sections).values()):
                 for tile in group.tiles(rows):
                     with group.using(tile):
                         for launch in group.variants.values():
                             launch.run()
-            for wrapper, same in _by_kernel(launches).items() if "warps" in sections else ():
-                for warps in WARPS:
-                    with with_warps(wrapper, warps):
-                        for launch in same:
-                            launch.run()
     return launched.compile_recorded(recordings, capability, processes)
 
 
-def _by_kernel(launches: Sequence[Launch]) -> dict[str, list[Launch]]:
-    return {wrapper: [launch for launch in launches if launch.wrapper == wrapper] for wrapper in WARP_KERNELS}
-
-
 # --- sections -------------------------------------------------------------------------------------------------------
-
-
-def time_step(step: Step, launches: Sequence[Launch]) -> Figures:
-    graph = captured(step.run)
-    total_us = replay_us(graph, 15)
-    own_us, until_next_us = launched.launch_times_us(graph, len(launches))
-    names, layers = launched.layer_names(step.codec), Counter[str]()
-    found = []
-    print(f"--- {step.rows} rows: a step takes {total_us:.0f} us, its kernels {own_us.sum():.0f}", flush=True)
-    for launch, own, spent in zip(launches, own_us.tolist(), until_next_us.tolist(), strict=True):
-        layers[launch.wrapper] += 1
-        name = names.get(id(launch.layer or launch.unit), f"{launch.wrapper} {layers[launch.wrapper] - 1}")
-        tile = [*_layer(launch).tile(step.rows)] if launch.wrapper == "conv" else None
-        row = {"name": name, "shape": launch.shape, "us": own, "until_next_us": spent, "floor_us": launch.floor_us}
-        found.append({**row, "flops": launch.flops, "bytes": launch.nbytes, "tile": tile})
-        print(f"{name:24} {launch.shape:44} {own:7.2f} us, {spent:7.2f} to the next, floor {launch.floor_us:6.2f}")
-    return {"step_us": total_us, "kernels_us": float(own_us.sum()), "launches": found}
 
 
 def time_tiles(group: Group, rows: int, workspace: Workspace) -> Figures:
@@ -221,26 +171,6 @@ def time_tiles(group: Group, rows: int, workspace: Workspace) -> Figures:
     for one, text in errors.items():
         print(f"    {one}: {text[:120]}", flush=True)
     return {"launches": group.counts.total(), "current": current, "tiles": found, "errors": errors}
-
-
-def time_warps(launches: Sequence[Launch]) -> Figures:
-    """Times all launches of one kernel together."""
-    figures: Figures = {}
-    first = launches[0]
-
-    def run() -> None:
-        for launch in launches:
-            launch.run()
-
-    for warps in WARPS:
-        try:
-            with with_warps(first.wrapper, warps):
-                figures[str(warps)] = replay_us(captured(run, warm_ups=1), 15)
-        except Exception as error:  # as above
-            figures[str(warps)] = f"{type(error).__name__}: {str(error)[:200]}"
-    shown = {key: round(us, 2) if isinstance(us, float) else us for key, us in figures.items()}
-    print(f"{first.wrapper} {first.shape}, {len(launches)} launches, us of all by warps: {shown}", flush=True)
-    return figures
 
 
 def best_table(
@@ -302,24 +232,16 @@ def measure(options: argparse.Namespace, figures: Figures) -> None:
     workspace = Workspace([], 0, torch.device("cuda"))
     workspace.partials = torch.empty(_PARTIALS, dtype=torch.float32, device="cuda")
     workspace.arrivals = torch.zeros(_ARRIVALS, dtype=torch.int32, device="cuda")
-    figures |= {section: {} for section in ("step", "tiles", "units", "warps")}
-    steps = {rows: Step(runner, config, rows, "cuda") for rows in options.rows}
-    for rows, step in steps.items():
-        launches = step.launches()
-        if "step" in options.sections:
-            _guarded(figures["step"], str(rows), lambda step=step, found=launches: time_step(step, found))  # type: ignore[misc]
-    for rows, step in steps.items():
-        launches = step.launches()
-        for section, found in tuned(step, launches, options.sections).items():
+    figures |= {"tiles": {}, "units": {}}
+    for rows in options.rows:
+        step = Step(runner, config, rows, "cuda")
+        for section, found in tuned(step, options.sections).items():
             tried = figures[section].setdefault(str(rows), {})
             for group in found:
                 if section == "tiles" and time.monotonic() > deadline_s:
                     print(f"no time left for {group.key} x {rows}", flush=True)
                     break
                 _guarded(tried, str(group.key), lambda g=group, r=rows: time_tiles(g, r, workspace))  # type: ignore[misc]
-        warps = figures["warps"].setdefault(str(rows), {})
-        for wrapper, same in _by_kernel(launches).items() if "warps" in options.sections else ():
-            _guarded(warps, wrapper, lambda same=same: time_warps(same))  # type: ignore[misc]
         save(options.out, "codec_sweep", figures)
     tables: dict[str, tuple[str, Any, Any]] = {"units": ("units", UNITS, UnitTile), "table": ("tiles", TILES, Tile)}
     for section, (source, table, make) in tables.items():
