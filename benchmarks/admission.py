@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from benchmarks.checkpoints import WEIGHTS, checkpoint
 from benchmarks.loaded_checkpoint import LoadedCheckpoint
 from benchmarks.report_sections import admission_table
 from benchmarks.results import read_arguments, save
-from benchmarks.server import WEIGHTS, checkpoint
 from oscine.audio.pcm import CODEBOOKS
 from oscine.config import EngineConfig, MemoryConfig, PacingConfig
 from oscine.engine.build import plan_slots, prepare_device
@@ -221,7 +221,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 @torch.inference_mode()
 def main() -> None:
     options = arguments()
-    folder = checkpoint(options, options.size, "preset") if options.size else find_checkpoint(options.model)
+    folder = checkpoint(options) if options.size else find_checkpoint(options.model)
     figures = measure(folder, options)
     print(admission_table(figures["newcomers"]))
     print("until all newcomers are prefilled, ms:", figures["prefilled_ms"])

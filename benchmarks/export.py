@@ -15,6 +15,7 @@ import numpy as np
 import onnxruntime
 import torch
 
+from benchmarks.checkpoints import random_weights
 from benchmarks.results import read_arguments, save
 from oscine.export import ExportedFile, export_parts
 from oscine.export.codec_step import start_states
@@ -22,7 +23,6 @@ from oscine.export.codec_window import context_error, exact_context_frames, rand
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.codec import Codec
 from oscine.model.weights import load_model
-from random_checkpoint import write_checkpoint
 
 NEW_FRAMES = 8
 ROWS = (1, 4)
@@ -105,10 +105,8 @@ def main() -> None:
     )  # fmt: skip
     figures: dict[str, Any] = {"new_frames": NEW_FRAMES}
     for shapes in options.shapes:
-        random = options.scratch / "published-0b6-base"
-        if shapes == "published" and not (random / "config.json").exists():
-            write_checkpoint(random, size="0b6", kind="base", widths="published")
-        figures[shapes] = measure("demo" if shapes == "demo" else random, options.scratch / shapes)
+        model = "demo" if shapes == "demo" else random_weights(options.scratch, "0b6", "clone", endless=False)
+        figures[shapes] = measure(model, options.scratch / shapes)
     print(save(options.out, "export", figures, "onnx", "onnxscript", "onnxruntime"))
 
 

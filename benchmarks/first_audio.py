@@ -21,13 +21,14 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.checkpoints import WEIGHTS, checkpoint, endless_config
 from benchmarks.clock_points import ClockPoints, read_points
 from benchmarks.piped_server import piped_server, serve_app
 from benchmarks.report_sections import STAGES, stages_table
 from benchmarks.results import read_arguments, save
-from benchmarks.server import START_S, WEIGHTS, checkpoint, machine_kind
+from benchmarks.server import START_S, machine_kind
 from benchmarks.timed_parts import TimedEngine, TimedPlanner, TimedResponses, build_timed
-from oscine.config import EngineConfig, MemoryConfig, PacingConfig, RunawayConfig
+from oscine.config import EngineConfig, PacingConfig
 from oscine.engine.remote.client import EngineClient
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
@@ -94,13 +95,8 @@ def measure_all(options: argparse.Namespace, say: Callable[[str], None] = print)
     model, pacing = options.model, PacingConfig(launch_margin_s=options.launch_margin)
     config = EngineConfig(slots=options.slots, pacing=pacing)
     if options.size:
-        model = str(checkpoint(options, options.size, "preset"))
-        config = EngineConfig(
-            slots=options.slots,
-            pacing=pacing,
-            memory=MemoryConfig(positions_per_slot=1024),
-            runaway=RunawayConfig(enabled=False),
-        )
+        model = str(checkpoint(options))
+        config = endless_config(options.slots, pacing=pacing)
     loads: dict[str, tuple[Row, Times]] = {}
     with tempfile.TemporaryDirectory() as folder:
         with piped_server(serve, model, config, options.device, Path(folder)) as server:

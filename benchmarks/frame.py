@@ -20,8 +20,9 @@ from typing import Any
 
 import torch
 
+from benchmarks.checkpoints import random_weights
 from benchmarks.cuda_frame import predict
-from benchmarks.loaded_checkpoint import LoadedCheckpoint, full_checkpoint
+from benchmarks.loaded_checkpoint import LoadedCheckpoint
 from benchmarks.results import SCRATCH, read_arguments, save
 from benchmarks.timing import copy_bandwidth, median_ms, time_ticks
 from oscine.model.speech_model import SpeechModel
@@ -208,7 +209,7 @@ def main() -> None:
     bandwidth = copy_bandwidth()
     figures: dict[str, Any] = {"copy_bandwidth_tb_s": bandwidth / 1e12, "context_positions": options.context}
     for size in options.sizes:
-        folder = full_checkpoint(options.scratch, size)
+        folder = random_weights(options.scratch, size, endless=False)
         figures[size] = {}
         for kernels in options.kernels:
             gc.collect()  # a runner and its graphs reference each other

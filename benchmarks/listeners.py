@@ -23,10 +23,11 @@ from typing import Any
 
 import torch
 
+from benchmarks.checkpoints import endless_config, random_weights
 from benchmarks.playback import PlaybackClock, submit
 from benchmarks.results import SCRATCH, read_arguments, save
 from demo_files import fingerprint
-from oscine.config import EngineConfig, MemoryConfig, RunawayConfig, TrimConfig
+from oscine.config import EngineConfig, TrimConfig
 from oscine.engine.build import build_engine
 from oscine.engine.in_process import InProcessEngine
 from oscine.engine.remote.client import EngineClient
@@ -35,7 +36,6 @@ from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
 from oscine.request import SpeechRequest
 from oscine.types import AudioChunk, Cancel, SpeechEngine
-from random_checkpoint import write_checkpoint
 
 HELD_OUT = Path(__file__).resolve().parent.parent / "training" / "texts" / "heldout.txt"
 RATE_HZ = 24000
@@ -195,15 +195,9 @@ def main() -> None:
         name = f"listeners-{Path(options.model).name}"
         print(save(options.out, name, measure_speaking(options.model, options)))
         return
-    # No end of speech: every stream has the requested length.
-    kind = {"size": options.size, "kind": "custom_voice", "widths": options.widths, "eos_gain": 0.0}
-    model = write_checkpoint(options.scratch / f"listeners-{options.size}-{options.widths}", **kind)
-    settings = EngineConfig(
-        slots=max(options.listeners),
-        memory=MemoryConfig(positions_per_slot=1024),
-        trim_silence=TrimConfig(enabled=False),
-        runaway=RunawayConfig(enabled=False),
-    )
+    # Every stream has the requested length.
+    model = random_weights(options.scratch, options.size, small=options.widths == "tiny")
+    settings = endless_config(max(options.listeners), trim_silence=TrimConfig(enabled=False))
     build = partial(build_engine, model, settings, device=options.device)
     begun = time.perf_counter()
     engine: InProcessEngine | EngineClient = EngineClient(build) if options.process else build()

@@ -18,17 +18,6 @@ from oscine.prompt.tokenizer import Tokenizer
 from oscine.request import SpeechRequest
 from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
-from random_checkpoint import write_checkpoint
-
-
-def full_checkpoint(scratch: Path, size: str) -> Path:
-    """Random weights of a published size, written once."""
-    folder = scratch / f"full-{size}"
-    done = folder / "whole"
-    if not done.exists():
-        write_checkpoint(folder, size=size, kind="custom_voice", widths="published")
-        done.touch()
-    return folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.loaded_checkpoint import LoadedCheckpoint, full_checkpoint
+from benchmarks.checkpoints import random_weights
+from benchmarks.loaded_checkpoint import LoadedCheckpoint
 from benchmarks.playback import BackgroundStreams, PlaybackClock, submit
 from benchmarks.report_sections import model_cells, model_facts
 from benchmarks.report_table import SIZES, table
@@ -291,7 +292,7 @@ def bench_model(words: Sequence[str] | None = None) -> None:
         check_writable(options.out)
     model, name = options.model, options.name
     if options.size is not None:
-        model, name = str(full_checkpoint(options.scratch, options.size)), name or SIZES[options.size]
+        model, name = str(random_weights(options.scratch, options.size, endless=False)), name or SIZES[options.size]
     default = "1,2,4,8" if choose_device(options.device).type == "cpu" else "1,8,32,64,128"
     plan = MeasurementPlan(_numbers(options.rows or default), options.frames, options.context, options.probes)
 

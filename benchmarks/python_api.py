@@ -10,11 +10,11 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from benchmarks.checkpoints import random_weights
 from benchmarks.results import SCRATCH, read_arguments, save
 from oscine import Oscine, SpeechRequest
 from oscine.api import offline_config
 from oscine.config import RunawayConfig
-from random_checkpoint import write_checkpoint
 
 TEXT = "The quick brown fox jumps over the lazy dog, and then it rests for a while in the shade of a tree."
 
@@ -46,11 +46,7 @@ def main() -> None:
         __doc__, scratch=SCRATCH, size="1b7", model=(str, "measure this checkpoint instead of random weights"), slots=8,
         frames=56, repeats=10,
     )  # fmt: skip
-    model = options.model
-    if model is None:
-        folder = options.scratch / f"endless-{options.size}"
-        kind = {"size": options.size, "kind": "custom_voice", "widths": "published", "eos_gain": 0.0}
-        model = folder if (folder / "config.json").exists() else write_checkpoint(folder, **kind)
+    model = options.model or random_weights(options.scratch, options.size)
     config = replace(offline_config(options.slots), runaway=RunawayConfig(enabled=False))
     with Oscine(model, config=config) as tts:
         figures = measure(tts, options.slots, options.frames, options.repeats)

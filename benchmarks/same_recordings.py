@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.checkpoints import random_weights
 from benchmarks.results import SCRATCH, read_arguments, save
 from benchmarks.server_process import serving
 from oscine_bench.benchmark import open_client, run_async
@@ -75,11 +76,7 @@ def main() -> None:
     )  # fmt: skip
     figures: dict[str, Any] = {"devices": options.devices, "kernels": options.kernels}
     for size in options.sizes:
-        model = None
-        if size != "demo":
-            from benchmarks.loaded_checkpoint import full_checkpoint
-
-            model = full_checkpoint(options.scratch, size)
+        model = None if size == "demo" else random_weights(options.scratch, size, endless=False)
         print(f"--- {size}", flush=True)
         figures[size] = measure(model, options)
         print(save(options.out, "same-recordings", figures))

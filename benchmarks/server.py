@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import http.client
-import multiprocessing
 import os
 import secrets
 import shutil
@@ -31,8 +30,9 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from benchmarks.checkpoints import KINDS, POSITIONS, WEIGHTS, checkpoint
 from benchmarks.report_table import SIZES
-from benchmarks.results import SCRATCH, command_words, read_arguments, stopwatch
+from benchmarks.results import command_words, read_arguments, stopwatch
 from benchmarks.server_process import Figures, Footprints, ServerProcess
 from oscine.audio.clips import pcm16, wav_header
 from oscine.audio.pcm import FRAME_RATE_HZ
@@ -45,7 +45,6 @@ from oscine_bench.search import SearchLimits, seconds_for_p95
 from oscine_bench.targets import Target
 from oscine_bench.workload import load_workload
 
-CHECKPOINTS = {"preset": "custom_voice", "clone": "base"}
 VOICES = {"preset": "preset voice", "clone": "cloned voice"}
 VOICE = "bench"  # the uploaded one
 CLIP_S = 3.0
@@ -53,49 +52,18 @@ START_S = 500.0  # without cached kernels, all of them are compiled
 SLOTS = 128
 WARMUP_S = 1.0
 SEARCH_FROM_PER_S, MAX_SEARCH_PER_S, SEARCH_RESOLUTION = 10.0, 500.0, 0.08
-# Random weights: no runaway detection. Positions: far more than prompt and frames need.
-SETTINGS = """
+# As `endless_config`.
+SETTINGS = f"""
 [engine]
-slots = {slots}
+slots = {{slots}}
 runaway.enabled = false
-memory.positions_per_slot = 1024
+memory.positions_per_slot = {POSITIONS}
 """
-
-# Arguments of benchmarks that may serve such weights.
-WEIGHTS: dict[str, Any] = {
-    "size": {"choices": SIZES, "help": "random weights of this size; default: a checkpoint that speaks"},
-    "widths": {"choices": ("published", "small"), "default": "published", "help": "of the random weights"},
-    "bpe": (Path, "folder with the published vocab.json and merges.txt"),
-    "scratch": SCRATCH,
-}
 
 Row = dict[str, Any]
 
 
 # --- the server ---
-
-
-def make_checkpoint(folder: Path, size: str, kind: str, small: bool, bpe: Path | None) -> None:
-    """Runs in its own process, so that torch and its GPU memory are gone afterwards."""
-    from random_checkpoint import write_checkpoint
-
-    widths = "tiny" if small else "published"
-    write_checkpoint(folder, size=size, kind=CHECKPOINTS[kind], widths=widths, bpe=bpe, eos_gain=0.0)
-
-
-def checkpoint(options: argparse.Namespace, size: str, kind: str) -> Path:
-    words = "" if options.bpe is None else "-bpe"
-    folder: Path = options.scratch / f"server-{size}-{kind}-{options.widths}{words}"
-    done = folder / "whole"
-    if not done.exists():
-        arguments = (folder, size, kind, options.widths == "small", options.bpe)
-        process = multiprocessing.get_context("spawn").Process(target=make_checkpoint, args=arguments)
-        process.start()
-        process.join()
-        if process.exitcode:
-            sys.exit(f"the checkpoint {folder} could not be written")
-        done.touch()
-    return folder
 
 
 @contextmanager
@@ -281,16 +249,16 @@ def measure(options: argparse.Namespace, size: str, kind: str, say: Callable[[st
 
 
 def main() -> None:
+    shared = {name: option for name, option in WEIGHTS.items() if name != "size"}
     options = read_arguments(
-        __doc__, scratch=SCRATCH, sizes={"nargs": "+", "choices": SIZES, "default": ["1b7"]},
-        kinds={"nargs": "+", "choices": CHECKPOINTS, "default": ["preset"]},
-        widths={"choices": ("published", "small"), "default": "published"},
+        __doc__, **shared, sizes={"nargs": "+", "choices": SIZES, "default": ["1b7"]},
+        kinds={"nargs": "+", "choices": KINDS, "default": ["preset"]},
         closed={"nargs": "*", "type": int, "default": [1, 4, 8, 16, 32, 64, 128], "help": "callers"},
         open={"nargs": "*", "type": float, "default": [1, 5, 10, 20, 50, 100], "help": "requests per second"},
         search=(False, "then find the highest rate with no gap and --p95-ms"), p95_ms=(50.0, "limit of first audio"),
         seconds_per_step=(6.0, "longer at low rates"), frames=(56, "of 80 ms, per request"),
         lengths=(["short"], "of the texts: short, medium, long"),
-        bpe=(Path, "folder with the published vocab.json and merges.txt"), slots=SLOTS, devices="auto",
+        slots=SLOTS, devices="auto",
         kernels={"choices": ["auto", "triton", "cuda"], "default": "auto", "help": "engine.kernels"},
         set={"action": "append", "default": [], "help": "a setting of the server: engine.queue_wait_s=10"},
     )  # fmt: skip

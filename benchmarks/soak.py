@@ -32,8 +32,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks import stress
+from benchmarks.checkpoints import KINDS, WEIGHTS, checkpoint
 from benchmarks.results import read_arguments, save, stopwatch
-from benchmarks.server import CHECKPOINTS, SETTINGS, START_S, WEIGHTS, checkpoint, gpu_used_mib, machine_kind
+from benchmarks.server import SETTINGS, START_S, gpu_used_mib, machine_kind
 from benchmarks.server_process import Figures, Footprints, ServerProcess, Starvation, fetch, serving, wait_until
 from benchmarks.soak_clients import SEEDS, SoakClients, SoakOutcome
 from oscine_bench.benchmark import run_async
@@ -365,7 +366,7 @@ def main() -> None:
         seconds=(float, "default: 600, of the overload 60"),
         rate=(float, "requests per second; default: the measured capacity"),
         kills={"type": int, "choices": range(len(_KILLS_AT) + 1), "default": len(_KILLS_AT)},
-        burst=([256], "clients at once"), kind={"choices": CHECKPOINTS, "default": "preset"},
+        burst=([256], "clients at once"), kind={"choices": KINDS, "default": "preset"},
         frames=(int, "of 80 ms, per speech; default: 56 for random weights"), slots=8,
         devices={"default": None, "help": "default: cpu for the demo voice, auto otherwise"},
         queue_wait_s=(3.0, "the server's engine.queue_wait_s"), slack_s=(1.0, "for first audio, beyond queue_wait_s"),

@@ -23,9 +23,10 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
+from benchmarks.checkpoints import WEIGHTS, checkpoint
 from benchmarks.report_sections import startup_table
 from benchmarks.results import read_arguments, save
-from benchmarks.server import SETTINGS, WEIGHTS, checkpoint, machine_kind
+from benchmarks.server import SETTINGS, machine_kind
 from benchmarks.server_process import serving
 
 START_S = 600.0
@@ -83,7 +84,7 @@ def server_s(
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    model = checkpoint(options, options.size, "preset") if options.size else None
+    model = checkpoint(options) if options.size else None
     figures: dict[str, Any] = {"model": options.size or "demo", "slots": options.slots}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

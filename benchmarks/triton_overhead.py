@@ -23,8 +23,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.checkpoints import POSITIONS, WEIGHTS, checkpoint
 from benchmarks.results import read_arguments, save
-from benchmarks.server import WEIGHTS, checkpoint, machine_kind
+from benchmarks.server import machine_kind
 from benchmarks.server_process import serving, wait_until
 from oscine.commands.settings import Settings, load_settings
 from oscine.deploy.tritonserver.launch import Addresses, server_command
@@ -110,8 +111,8 @@ def shown(name: str, callers: int, row: dict[str, Any]) -> str:
 def engine_settings(options: argparse.Namespace) -> Settings:
     flags: dict[str, Any] = {"model": "demo", "devices": options.devices, "engine.slots": options.slots}
     if options.size is not None:
-        flags |= {"model": str(checkpoint(options, options.size, "preset")), "engine.runaway.enabled": False}
-        flags |= {"engine.memory.positions_per_slot": 1024}
+        flags |= {"model": str(checkpoint(options)), "engine.runaway.enabled": False}
+        flags |= {"engine.memory.positions_per_slot": POSITIONS}
     return load_settings(None, flags)
 
 

@@ -228,7 +228,7 @@ def test_random_weights_of_a_published_size_are_named_by_it(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[Path, str]] = []
-    monkeypatch.setattr("benchmarks.model.full_checkpoint", lambda *where: asked.append(where) or checkpoint)
+    monkeypatch.setattr("benchmarks.model.random_weights", lambda *where, endless: asked.append(where) or checkpoint)
     words = ["--size", "1b7", "--scratch", str(tmp_path), "--rows", "1", "--frames", "1", "--context", "1"]
     bench_model([*words, "--probes", "1", "--device", "cpu", "--out", str(tmp_path / "model.json")])
     assert asked == [(tmp_path, "1b7")] and json.loads((tmp_path / "model.json").read_text())["name"] == "1.7B"
