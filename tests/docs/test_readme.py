@@ -96,7 +96,7 @@ def test_a_python_block_runs(block: str, server: str, workplace: Path) -> None:
         python = str(require_environment("clients", "the clients are") / "bin" / "python")
     run([python, "-c", here(block, server)], workplace)
     for name in re.findall(r'"([\w.]+\.(?:wav|mp3))"', block):
-        assert 0.1 < seconds(workplace / name) < 10, name
+        assert 0.1 < seconds(workplace / name) < 30, name  # the clone has random weights, and no seed
     for name in re.findall(r'"([\w.]+\.safetensors)"', block):
         assert (workplace / name).stat().st_size > 500, name
 
