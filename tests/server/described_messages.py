@@ -5,7 +5,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from oscine.server.live.asyncapi import PROTOCOLS, asyncapi
+from oscine.server.asyncapi import PROTOCOLS, asyncapi
 
 
 @cache
@@ -23,5 +23,5 @@ def _validators(path: str, kind: str) -> list[Any]:
 def check_described(path: str, message: Any) -> None:
     validators = _validators(path, message["type"])
     assert any(validator.is_valid(message) for validator in validators), (
-        f"{message} of {path} is not in the AsyncAPI document; add it to socket_events.py"
+        f"{message} of {path} is not in the AsyncAPI document; add it to asyncapi.py"
     )

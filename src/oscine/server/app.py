@@ -27,13 +27,13 @@ from oscine.server.api.schemas import invalid_field
 from oscine.server.api.speech import SPEECH_PATH, direct_speech, speech_routes
 from oscine.server.api.speech_outcomes import outcome_routes
 from oscine.server.api.voices import voice_routes
+from oscine.server.asyncapi import asyncapi
 from oscine.server.dialects.routes import realtime_routes
 from oscine.server.http.errors import error_response, handle_errors
 from oscine.server.http.logs import drop_expected_errors, request_id
 from oscine.server.http.metrics import watch_loop_lag
 from oscine.server.http.middleware import RequestMiddleware
 from oscine.server.http.openapi import ERRORS, add_document, add_openapi
-from oscine.server.live.asyncapi import asyncapi
 from oscine.server.service import Service
 from oscine.speech.models import LoadedModel
 from oscine.types import EngineHealth, ModelCard, SpeechEngine

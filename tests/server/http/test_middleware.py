@@ -12,7 +12,7 @@ from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from oscine.server.http.access import ApiKeys
 from oscine.server.http.logs import JsonFormatter
-from oscine.server.live import session
+from oscine.server.live import live_session
 from tests.server.scripted_engine import CARD, ScriptedEngine
 from tests.server.serving import serving
 from tests.websocket import connect
@@ -94,7 +94,7 @@ def test_an_unexpected_exception_in_a_live_session_is_logged_with_its_id(
     if moment == "_socket":  # between the handshake and the first message
         monkeypatch.setattr(ApiKeys, "authenticate", bug)
     else:
-        monkeypatch.setattr(session.LiveSession, moment, bug)
+        monkeypatch.setattr(live_session.LiveSession, moment, bug)
     headers = {"x-request-id": "my-own-id"}
     with serving(build_app(engine, CARD)) as url:
         path = url.replace("http", "ws") + "/v1/audio/speech/stream"

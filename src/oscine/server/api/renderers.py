@@ -216,22 +216,25 @@ def word_event(segment: Words) -> dict[str, Any]:
 
 def verbose_words(segments: Sequence[Words]) -> list[dict[str, Any]]:
     """Words as in OpenAI's verbose_json."""
-    words = (word for segment in segments for word in segment.words)
-    return [{"word": word.word, "start": word.start_s, "end": word.end_s} for word in words]
+    return [{"word": word.word, "start": word.start_s, "end": word.end_s} for word in _all_words(segments)]
 
 
-def millisecond_words(words: Sequence[TimedWord]) -> list[dict[str, Any]]:
-    """vLLM-Omni's; words without times are left out."""
+def _all_words(segments: Sequence[Words]) -> list[TimedWord]:
+    return [word for segment in segments for word in segment.words]
+
+
+def millisecond_words(segments: Sequence[Words]) -> list[dict[str, Any]]:
+    """Words as vLLM-Omni has them; those without times are left out."""
     return [
         {"word": word.word, "start_ms": round(1000 * word.start_s), "end_ms": round(1000 * word.end_s)}
-        for word in words
+        for word in _all_words(segments)
         if word.start_s is not None and word.end_s is not None
     ]
 
 
-def word_alignment(words: Sequence[TimedWord]) -> dict[str, Any]:
+def word_alignment(segments: Sequence[Words]) -> dict[str, Any]:
     """The `timestamp_info` that LiveKit's plug-in for Baseten reads; words without times are left out."""
-    timed = [word for word in words if word.start_s is not None]
+    timed = [word for word in _all_words(segments) if word.start_s is not None]
     return {
         "word_alignment": {
             "words": [word.word for word in timed],
@@ -251,8 +254,7 @@ def word_headers(segments: Sequence[Words]) -> dict[str, str]:
     name = "x-word-timestamps"
     if warning := missing_times(segments):
         return {f"{name}-omitted": " ".join(warning.encode("ascii", "replace").decode().split())}
-    words = [word for segment in segments for word in segment.words]
-    header = json.dumps(millisecond_words(words))  # ASCII: other characters are escaped
+    header = json.dumps(millisecond_words(segments))  # ASCII: other characters are escaped
     if len(header) > _MAX_HEADER_BYTES:
         return {f"{name}-omitted": f"oversize; bytes={len(header)}; limit={_MAX_HEADER_BYTES}"}
     return {name: header}

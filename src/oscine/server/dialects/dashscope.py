@@ -18,20 +18,23 @@ from starlette.websockets import WebSocket
 
 from oscine.errors import FieldError
 from oscine.server.api.renderers import usage_fields
-from oscine.server.dialects.connection import ForeignConnection, ForeignMessage, live_config
 from oscine.server.http.errors import ApiError
-from oscine.server.live.connection import (
+from oscine.server.live.connection import ForeignConnection, ForeignMessage, LiveConnection, live_config
+from oscine.server.live.messages import (
     ClientMessage,
     CloseConnection,
+    InFile,
     InputCancel,
     InputClear,
     InputDone,
     InputText,
-    LiveConnection,
+    LiveEvent,
     RefusedConfigError,
     SessionClose,
+    SessionReady,
+    SpeechCancelled,
+    UtteranceEnded,
 )
-from oscine.server.live.events import InFile, LiveEvent, SessionReady, SpeechCancelled, UtteranceEnded
 from oscine.server.service import Service
 from oscine.speech.events import Audio, Ended, SegmentEnded, Started
 from oscine.speech.plan import SpeechPlan

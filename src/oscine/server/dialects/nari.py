@@ -10,19 +10,22 @@ from pydantic import ConfigDict, Field
 from starlette.websockets import WebSocket
 
 from oscine.errors import FieldError
-from oscine.server.dialects.connection import ForeignConnection, ForeignMessage, live_config
 from oscine.server.http.errors import ApiError
 from oscine.server.http.logs import request_id
-from oscine.server.live.connection import (
+from oscine.server.live.connection import ForeignConnection, ForeignMessage, LiveConnection, live_config
+from oscine.server.live.messages import (
     ClientMessage,
     CloseConnection,
+    InFile,
     InputCancel,
     InputDone,
     InputText,
-    LiveConnection,
+    LiveEvent,
     SessionClose,
+    SessionReady,
+    SpeechCancelled,
+    UtteranceEnded,
 )
-from oscine.server.live.events import InFile, LiveEvent, SessionReady, SpeechCancelled, UtteranceEnded
 from oscine.server.service import Service
 from oscine.speech.events import Audio, Ended, Started
 

@@ -14,18 +14,21 @@ from pydantic import ConfigDict
 from starlette.websockets import WebSocket
 
 from oscine.errors import FieldError
-from oscine.server.dialects.connection import ForeignConnection, ForeignMessage, live_config
 from oscine.server.http.errors import ApiError
-from oscine.server.live.connection import (
+from oscine.server.live.connection import ForeignConnection, ForeignMessage, live_config, ready_fields
+from oscine.server.live.messages import (
     ClientMessage,
     CloseConnection,
+    InFile,
     InputDone,
     InputText,
+    LiveEvent,
+    LiveFile,
     SentenceEnd,
     SessionClose,
-    ready_fields,
+    SessionReady,
+    UtteranceEnded,
 )
-from oscine.server.live.events import InFile, LiveEvent, LiveFile, SessionReady, UtteranceEnded
 from oscine.server.service import Service
 from oscine.speech.events import Ended, Started
 

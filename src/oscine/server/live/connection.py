@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import base64
 import contextlib
 import json
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from oscine.audio.formats import FormatName
-from oscine.errors import FieldError, RequestError, shown_name, unknown_choice
+from oscine.errors import RequestError
 from oscine.server.api.renderers import (
     millisecond_words,
     missing_times,
@@ -24,21 +26,26 @@ from oscine.server.api.renderers import (
     word_alignment,
     word_event,
 )
-from oscine.server.api.schemas import LenientModel, StrictModel, invalid_field
+from oscine.server.api.schemas import VoiceOptions, invalid_field
 from oscine.server.http.access import SUBPROTOCOL
-from oscine.server.http.errors import ApiError, api_error
-from oscine.server.http.json_body import parse_json
+from oscine.server.http.errors import ApiError
 from oscine.server.http.logs import request_id
-from oscine.server.http.websocket_protocol import MAX_MESSAGE_BYTES
-from oscine.server.live.config import LiveConfig, OwnEvent
-from oscine.server.live.events import (
+from oscine.server.live.messages import (
+    MESSAGES,
+    ClientMessage,
+    CloseConnection,
     InFile,
+    InputText,
+    LiveConfig,
     LiveEvent,
     LiveFile,
+    OwnEvent,
+    RefusedConfigError,
     SessionReady,
     SpeechCancelled,
     TextCommitted,
     UtteranceEnded,
+    parse_message,
 )
 from oscine.server.service import Service
 from oscine.speech.capabilities import unsupported_script
@@ -49,82 +56,6 @@ from oscine.speech.plan import SpeechPlan, WordForm
 _MAX_REASON_BYTES = 120  # a close frame holds 123
 _MAX_FRAME_BYTES = 2**20  # of audio: the default limit of Python's websockets
 _CLOSE_TIMEOUT_S = 10.0  # for a client that does not read; on a busy machine others need seconds, too
-
-
-class InputText(LenientModel):
-    """The next piece of text, spaces included. The first one starts an utterance."""
-
-    type: Literal["input.text"]
-    text: str
-
-
-class InputDone(LenientModel):
-    """Ends the text of the utterance."""
-
-    type: Literal["input.done"]
-
-
-class InputCommit(LenientModel):
-    """Speaks the text so far to its end. The utterance goes on."""
-
-    type: Literal["input.commit"]
-    commit_id: Annotated[str, Field(max_length=256)] | int | None = None
-
-
-class InputCancel(StrictModel):
-    """Stops the speech. What the listener heard follows from the position, or from the time."""
-
-    type: Literal["input.cancel"]
-    played_s: float | None = Field(None, ge=0, allow_inf_nan=False)
-    utterance_index: int | None = Field(None, ge=0)
-
-
-class InputClear(StrictModel):
-    """Not a message of this protocol: realtime/ translates others into it."""
-
-    type: Literal["input.clear"] = "input.clear"
-
-
-class SentenceEnd(StrictModel):
-    """The next piece of the text may come late: a sentence that is complete is spoken now. Not a message of this
-    protocol either."""
-
-    type: Literal["input.sentence_end"] = "input.sentence_end"
-
-
-class SessionClose(LenientModel):
-    """Ends the text, speaks the rest, and closes the connection."""
-
-    type: Literal["session.close"]
-
-
-Parsed = TypeVar("Parsed", bound=BaseModel)
-ClientMessage = LiveConfig | InputText | InputDone | InputCommit | InputClear | InputCancel | SentenceEnd | SessionClose
-MESSAGES: dict[str, type[ClientMessage]] = {
-    "session.config": LiveConfig,
-    "input.text": InputText,
-    "input.done": InputDone,
-    "input.commit": InputCommit,
-    "input.cancel": InputCancel,
-    "session.close": SessionClose,
-}
-
-
-class RefusedConfigError(ApiError):
-    """A `session.config` was refused."""
-
-    @classmethod
-    def of(cls, reason: Exception) -> RefusedConfigError:
-        error = api_error(reason)
-        return cls(error.status, error.message, param=error.param, code=error.code, retry_after_s=error.retry_after_s)
-
-
-class CloseConnection(Exception):  # noqa: N818
-    """Ends the session with this close code. The client receives `error` first."""
-
-    def __init__(self, code: int, error: ApiError | None = None) -> None:
-        super().__init__(code)
-        self.code, self.error = code, error
 
 
 class LiveConnection:
@@ -241,7 +172,6 @@ class LiveConnection:
 
     def _done_fields(self, file: LiveFile, end: Ended) -> dict[str, Any]:
         timed = file.plan.words == "at_end" and not end.cut_off
-        words = [word for segment in file.words for word in segment.words]
         return {
             "utterance_index": file.utterance,
             "sentence_index": file.index,
@@ -251,7 +181,7 @@ class LiveConnection:
             "audio_seconds": round(file.duration_s, 3),
             **({} if end.cut_off else {"usage": usage_fields(end.usage)}),
             **({} if file.spoken_text is None else {"spoken_text": file.spoken_text}),
-            **({"timestamp_info": word_alignment(words)} if timed else {}),
+            **({"timestamp_info": word_alignment(file.words)} if timed else {}),
         }
 
     async def _send_chunk(
@@ -275,9 +205,8 @@ class LiveConnection:
 
     async def _send_last_chunk(self, file: LiveFile) -> None:
         warning = missing_times(file.words)
-        words = [word for segment in file.words for word in segment.words]
         self._chunk_start_ms = 0  # the times are those of the whole file
-        await self._send_chunk(file, b"", None if warning else millisecond_words(words), warning)
+        await self._send_chunk(file, b"", None if warning else millisecond_words(file.words), warning)
 
     async def send_error(self, error: ApiError, utterance_index: int | None = None) -> None:
         optional = {"utterance_index": utterance_index, "retry_after_s": error.retry_after_s}
@@ -339,27 +268,56 @@ def _segment_fields(file: LiveFile, segment: SegmentEnded) -> dict[str, Any]:
     return {**fields, **({"warning": warning} if warning else {})}
 
 
-def parse_message(frame: Message, kinds: Mapping[str, type[Parsed]]) -> Parsed:
-    """`kinds` maps the `type` of a message to its fields. Raises ApiError, RequestError and CloseConnection."""
-    text: str | None = frame.get("text")
-    encoded: bytes = frame.get("bytes") or b"" if text is None else text.encode()
-    if len(encoded) > MAX_MESSAGE_BYTES:
-        limit = f"{MAX_MESSAGE_BYTES / 2**20:g} MiB"
-        message = f"the message has {len(encoded)} bytes, the limit is {limit}; send less"
-        raise CloseConnection(1009, ApiError(413, message))
-    if text is None:
-        message = "binary frames are not accepted; send JSON in text frames (a clip as base64, or upload it as a voice)"
-        raise ApiError(400, message)
-    fields = parse_json(encoded, what="message")
-    if not isinstance(fields, dict):
-        raise FieldError("the message must be a JSON object with a `type`")
-    kind = fields.get("type")
-    if kind is None:
-        raise FieldError(f"type is missing; possible: {', '.join(kinds)}", param="type")
-    if not isinstance(kind, str) or kind not in kinds:
-        given = shown_name(kind) if isinstance(kind, str) else type(kind).__name__
-        raise FieldError(unknown_choice("type", given, kinds), param="type")
+# --- Other protocols: messages are translated on their way in, events on their way out.
+
+# Has no effect on the session, but shows that the client is there.
+_NOTHING = InputText(type="input.text", text="")
+_LIVE_ONLY = LiveConfig.model_fields.keys() - VoiceOptions.model_fields.keys()
+
+
+class ForeignMessage(BaseModel):
+    """Unknown fields are ignored, as the servers of these protocols do."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class ForeignConnection(LiveConnection, abc.ABC):
+    """A live session over another protocol: client ─► receive: `_translate` ─► LiveSession ─► `send`, `send_error`.
+
+    Keys, limits, idle time, back-pressure and cancelling are the session's, whatever the protocol is."""
+
+    kinds: ClassVar[Mapping[str, type[ForeignMessage]]]  # `type` of a message -> its fields
+
+    def __init__(self, socket: WebSocket, service: Service) -> None:
+        super().__init__(socket, service)
+        self._translated: deque[ClientMessage] = deque()
+
+    async def receive(self) -> ClientMessage:
+        if not self._translated:
+            await self._take_frame(await self._receive_frame())
+        return self._translated.popleft()
+
+    async def _take_frame(self, frame: Message) -> None:
+        self._translated.extend(await self._translate(parse_message(frame, self.kinds)) or (_NOTHING,))
+
+    @abc.abstractmethod
+    async def _translate(self, message: Any) -> Sequence[ClientMessage]:
+        """The same in the live protocol. May send events; raises ApiError or FieldError for a refused message."""
+
+    async def send_error(self, error: ApiError, utterance_index: int | None = None) -> None:
+        if utterance_index is None:
+            self._translated.clear()  # a refused message has no other effects
+        await self._send_error(error, utterance_index)
+
+    @abc.abstractmethod
+    async def _send_error(self, error: ApiError, utterance_index: int | None) -> None: ...
+
+
+def live_config(fields: Mapping[str, Any], shared: Collection[str] = ()) -> LiveConfig:
+    """Settings of a session in our names, without those of the live protocol alone, but for `shared` ones. Raises
+    FieldError."""
+    given = {name: value for name, value in fields.items() if name not in _LIVE_ONLY or name in shared}
     try:
-        return kinds[kind].model_validate(fields)
+        return LiveConfig.model_validate({**given, "type": "session.config"})
     except ValidationError as error:
         raise invalid_field(list(error.errors())) from None

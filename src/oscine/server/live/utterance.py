@@ -1,6 +1,6 @@
 """One utterance of a live session: text as it arrives, audio as it is generated, and the events about both.
 
-input.text ─► StreamingText ─► Speaker ─► events ─► LiveUtterance ─► events of the session (events.py) ─► connection
+input.text ─► StreamingText ─► Speaker ─► events ─► LiveUtterance ─► events of the session (messages.py) ─► connection
 """
 
 from __future__ import annotations
@@ -15,11 +15,7 @@ from oscine.server.http.errors import ApiError
 from oscine.server.http.logs import log_fields
 from oscine.server.http.metrics import Metrics
 from oscine.server.live.connection import LiveConnection
-from oscine.server.live.events import (
-    InFile,
-    LiveFile,
-    UtteranceEnded,
-)
+from oscine.server.live.messages import InFile, LiveFile, UtteranceEnded
 from oscine.server.service import Service
 from oscine.server.speech_record import SpeechRecord
 from oscine.speech.clock import PlaybackClock, UtteranceTimeline

@@ -11,8 +11,8 @@ import pytest
 import oscine.server
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
-from oscine.server.live import connection
-from oscine.server.live.asyncapi import PROTOCOLS, asyncapi
+from oscine.server.asyncapi import PROTOCOLS, asyncapi
+from oscine.server.live.messages import MESSAGES
 from tests.server.described_messages import check_described
 from tests.server.scripted_engine import CARD, ScriptedEngine
 from tests.server.serving import client_of
@@ -63,7 +63,7 @@ def test_every_message_that_the_server_reads_is_described() -> None:
             payload = messages[kind]["payload"]
             assert set(payload["properties"]) == set(model.model_fields) and messages[kind]["summary"], (name, kind)
             assert payload["properties"]["type"]["const"] == kind
-    assert set(connection.MESSAGES) < set(document["channels"]["live"]["messages"])
+    assert set(MESSAGES) < set(document["channels"]["live"]["messages"])
 
 
 def test_the_operations_name_each_message_once() -> None:

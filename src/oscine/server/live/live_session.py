@@ -19,8 +19,8 @@ from oscine.errors import FieldError, OscineError, RequestError, clear_traceback
 from oscine.request import RANDOM_SEED
 from oscine.server.http.errors import ApiError, api_error
 from oscine.server.http.logs import request_id
-from oscine.server.live.config import LiveConfig
-from oscine.server.live.connection import (
+from oscine.server.live.connection import LiveConnection
+from oscine.server.live.messages import (
     ClientMessage,
     CloseConnection,
     InputCancel,
@@ -28,12 +28,14 @@ from oscine.server.live.connection import (
     InputCommit,
     InputDone,
     InputText,
-    LiveConnection,
+    LiveConfig,
     RefusedConfigError,
     SentenceEnd,
     SessionClose,
+    SessionReady,
+    SpeechCancelled,
+    TextCommitted,
 )
-from oscine.server.live.events import SessionReady, SpeechCancelled, TextCommitted
 from oscine.server.live.utterance import LiveUtterance
 from oscine.server.service import Service
 from oscine.speech.capabilities import check_characters, resolve_request
@@ -51,7 +53,7 @@ _PUSH_NUMBERS = 100  # the same for texts whose numbers are spelled out; one tak
 
 class LiveSession:
     def __init__(self, socket: WebSocket, service: Service, connection: LiveConnection) -> None:
-        """`connection` may speak another protocol than this one (realtime/)."""
+        """`connection` may speak another protocol than the live one (dialects/)."""
         self._socket, self._service, self._connection = socket, service, connection
         self._clock = PlaybackClock()
         self._api_key = ""
