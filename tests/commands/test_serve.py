@@ -23,8 +23,8 @@ from rich.console import Console
 from benchmarks.server_process import START_S, Figures, ServerProcess
 from oscine import Oscine
 from oscine.audio.clips import pcm16
+from oscine.commands.serve import StartupDisplay, describe_capacity
 from oscine.commands.settings import Settings
-from oscine.commands.startup_display import StartupDisplay, describe_capacity
 from oscine.config import ServerConfig
 from oscine.server.http.listener import bind
 from oscine.types import EngineStatus, ModelCard

@@ -19,8 +19,8 @@ from rich.console import Console
 from benchmarks.server_process import ServerProcess
 from oscine import Oscine
 from oscine.audio.clips import pcm16, wav_header
+from oscine.commands.serve import StartupDisplay
 from oscine.commands.settings import Settings
-from oscine.commands.startup_display import StartupDisplay
 from oscine.config import CheckpointConfig
 from oscine.server.http.listener import bind
 from oscine.types import EngineStatus, ModelCard

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -19,10 +22,11 @@ from oscine import __version__
 from oscine.commands.doctor import doctor
 from oscine.commands.environment import early_worker
 from oscine.commands.export import export
-from oscine.commands.request_options import with_request_options
 from oscine.commands.triton import triton
 from oscine.commands.voices import voices_app
 from oscine.errors import ConfigError, OscineError, RequestError
+from oscine.fields import RequestField
+from oscine.request import SpeechRequest
 from oscine_bench.command import bench_app
 from oscine_eval.command import eval_app
 
@@ -34,6 +38,10 @@ app.command()(doctor)
 app.command()(export)
 app.command()(triton)
 console = Console(stderr=True)  # standard output is for results
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_SHORT_NAMES = {"paragraph_pause_s": "--paragraph-pause"}
+_enum: Callable[[dict[str, str]], Any] = partial(StrEnum, "Choice")  # older versions of typer know no Literal
 
 
 class DtypeOption(StrEnum):
@@ -89,6 +97,37 @@ def root(
     """Oscine: speech from Qwen3-TTS 12 Hz models."""
 
 
+def with_request_options(*declared: str) -> Callable[[_F], _F]:
+    """Gives a command the fields of a request, but for those that it has `declared` itself; it takes them as
+    `**fields`."""
+
+    def decorate(command: _F) -> _F:
+        signature = inspect.signature(command, eval_str=True)
+        parameters = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        parameters += [_parameter(one) for name, one in SpeechRequest.fields().items() if name not in declared]
+        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        return command
+
+    return decorate
+
+
+def _parameter(field: RequestField) -> inspect.Parameter:
+    dashed = field.name.replace("_", "-")
+    names = [f"--{dashed}"] if field.kind is not bool else [f"--{dashed}/--no-{dashed}"]
+    if short := _SHORT_NAMES.get(field.name):
+        names.insert(0, short)
+    kind: Any = type(field.choices[0]) if field.choices else field.kind
+    if field.choices and kind is str:
+        kind = _enum({name: name for name in field.choices})
+    help_text = escape(field.spec.about.replace("`", "").rstrip("."))
+    option = typer.Option(*names, help=help_text, metavar="" if kind is bool else None)
+    hint: Any = kind | None if field.optional else kind
+    return inspect.Parameter(
+        field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=Annotated[hint, option]
+    )
+
+
 @app.command()
 @with_request_options("voice", "pronunciations")
 def say(
@@ -137,6 +176,7 @@ def say(
     from oscine.commands.say import (
         MAX_SLOTS,
         Outputs,
+        Subtitles,
         check_clone_options,
         choose_voice,
         load,
@@ -145,7 +185,6 @@ def say(
         speak,
         spoken_request,
     )
-    from oscine.commands.say_subtitles import Subtitles
 
     texts = read_texts(text, file)
     request = spoken_request(texts, pronounce or [], fields)

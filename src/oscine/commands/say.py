@@ -11,9 +11,10 @@ import stat
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
+from oscine.align.aligner import Aligner
+from oscine.align.subtitles import subtitle_format, subtitles
+from oscine.align.words import TimedWord, written_words
 from oscine.commands.voices import clip_warnings
 from oscine.errors import OscineError, RequestError, VoiceError
 from oscine.request import SpeechRequest
@@ -250,13 +254,13 @@ class Outputs:
         if self.to_stdout and (sys.stdout is None or sys.stdout.isatty()):
             raise RequestError("--output '-' is for a pipe or a redirection, not for a terminal; name a file", "output")
         for option, folder in self.folders.items():
-            check_folder(folder, option)
+            _check_folder(folder, option)
         audio = [] if self.to_stdout else self.audio
         options = {"--output": audio, "--save-codes": self.codes, "--save-voice": [save_voice] if save_voice else []}
         taken: dict[str, str] = {}
         for option, path in ((option, path) for option, paths in options.items() for path in paths):
             if option not in self.folders:
-                check_file(path, option)
+                _check_file(path, option)
             if option == "--output":
                 format_of(path)
             first = taken.setdefault(os.path.realpath(path), option)
@@ -293,7 +297,7 @@ def _is_device(path: Path) -> bool:
     return path.exists() and not path.is_file()
 
 
-def check_file(path: Path, option: str) -> None:
+def _check_file(path: Path, option: str) -> None:
     if path == _STDOUT:
         raise RequestError(f"{option} cannot go to standard output; name a file", "output")
     with _write_errors(path):
@@ -309,7 +313,7 @@ def check_file(path: Path, option: str) -> None:
         tempfile.TemporaryFile(dir=folder).close()
 
 
-def check_folder(folder: Path, option: str) -> None:
+def _check_folder(folder: Path, option: str) -> None:
     with _write_errors(folder):
         nearest = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
         if not nearest.is_dir():
@@ -325,6 +329,62 @@ def _write_errors(path: Path) -> Iterator[None]:
         reason = getattr(error, "strerror", None) or error
         message = f"{str(path)!r} cannot be written: {reason}; choose a folder that you may write to"
         raise RequestError(message, "output") from None
+
+
+@dataclass(frozen=True)
+class Subtitles:
+    """The subtitle files to write, and the segments of the speeches so far: they are aligned when these are written."""
+
+    aligner: Aligner
+    files: list[Path]
+    segments: dict[int, list[SegmentEnded]] = field(default_factory=lambda: defaultdict(list))  # by speech
+
+    @classmethod
+    def opened(cls, output: Path | None, aligner: Path | None, names: list[str] | None) -> Subtitles | None:
+        """None if no subtitles are wanted. `names`: of the files in a folder. Loads the aligner, so that a folder that
+        cannot be used is refused before anything is spoken."""
+        if output is None:
+            if aligner is not None:
+                raise RequestError("--aligner is for --subtitles; name the file to write", "subtitles")
+            return None
+        if aligner is None:
+            message = "--subtitles needs --aligner, the folder of a Whisper model in CTranslate2's format"
+            raise RequestError(message, "aligner")
+        if names is None:
+            subtitle_format(output)
+            _check_file(output, "--subtitles")
+        else:
+            _check_folder(output, "--subtitles")
+        process = Aligner(aligner)
+        process.start()
+        return cls(process, [output] if names is None else [output / f"{name}.srt" for name in names])
+
+    def add(self, speech: int, segment: SegmentEnded) -> None:
+        self.segments[speech].append(segment)
+
+    def write(self, speeches: list[Speech], language: str) -> None:
+        with self.aligner, console.status("aligning words"):
+            for index, (speech, path) in enumerate(zip(speeches, self.files, strict=True)):
+                words = [word for segment in self.segments[index] for word in self._align(speech, segment, language)]
+                try:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(subtitles(words, subtitle_format(path)), encoding="utf-8")
+                except OSError as error:
+                    raise OscineError(
+                        f"the speech is written, but the subtitles {str(path)!r} are not: {error}"
+                    ) from None
+                console.print(f"{path}: {len(words)} words", markup=False, highlight=False)
+
+    def _align(self, speech: Speech, segment: SegmentEnded, language: str) -> list[TimedWord]:
+        rate_hz = speech.sample_rate
+        samples = speech.audio[round(segment.start_s * rate_hz) : round(segment.end_s * rate_hz)]
+        text = segment.spoken.spoken if segment.spoken else segment.text
+        words = self.aligner.align(samples, rate_hz, text, language.lower())
+        return [
+            replace(word, start_s=segment.start_s + word.start_s, end_s=segment.start_s + word.end_s)
+            for word in (written_words(segment.spoken, words) if segment.spoken else words)
+            if word.start_s is not None and word.end_s is not None
+        ]
 
 
 def report(speeches: list[Speech], outputs: Outputs, took_s: float, as_json: bool) -> None:

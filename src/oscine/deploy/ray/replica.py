@@ -17,8 +17,8 @@ from rich.console import Console
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oscine.commands.model_loader import ModelLoader
+from oscine.commands.serve import StartupDisplay
 from oscine.commands.settings import Settings
-from oscine.commands.startup_display import StartupDisplay
 from oscine.deploy.ray.autoscaling import LOAD
 from oscine.errors import EngineError
 from oscine.process.child import freeze_gc
