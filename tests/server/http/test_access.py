@@ -1,4 +1,4 @@
-"""Where clients put their API key; and names of the server that requests may use: another site's name is refused, so
+"""The headers that hold API keys, and names of the server that requests may use: another site's name is refused, so
 that its pages cannot read the server."""
 
 import httpx
