@@ -359,6 +359,9 @@ class ServerConfig:
         512 * 2**20, 2**20, 2**40, "Size of all audio that is collected into whole files and not sent yet."
     )
     collected_bytes_per_key: Int = _number(256 * 2**20, 2**20, 2**40, "The same per API key.")
+    phrase_cache_bytes: Int = _number(
+        0, 0, 2**40, "Size of the phrases that are remembered, in memory; 67108864 are 23 minutes of speech. 0: none."
+    )
     max_clip_bytes: Int = _number(10 * 2**20, 1024, 2**40, "Size of a reference clip.")
     max_batch_items: Int = _number(32, 1, _MANY, "Items of a batch request.")
     segment_chars: Int = _number(400, 50, 10_000, "Long texts are split into segments of about this many characters.")

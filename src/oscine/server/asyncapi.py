@@ -77,6 +77,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "word_timestamps": _FLAG,
     "format": _TEXT,
     "seed": _INTEGER,
+    "cache": _typed("string", "`hit` or `miss`: whether the phrase cache had the first segment."),
     "model": _TEXT,
     "finish_reason": _TEXT,
     "total_bytes": _INTEGER,
@@ -130,7 +131,7 @@ LIVE: dict[str, Event] = {
     "audio.start": Event(
         "Binary frames with the audio of a file follow.",
         "utterance_index sentence_index sentence_text format sample_rate channels seed",
-        "word_timestamps",
+        "cache word_timestamps",
     ),
     "audio.segment": Event(
         "A segment of the text was sent. Only where asked for.",

@@ -49,6 +49,7 @@ class Service(SpeechService):
         self.collected = CollectedBytes(config.max_collected_bytes, config.collected_bytes_per_key)
         self.kept_files = KeptFiles(config)
         self.outcomes = SpeechOutcomes()
+        self.metrics.watch_phrases(self.phrases)
         self.draining = False
 
     @property
@@ -109,9 +110,14 @@ class Service(SpeechService):
         if self.config.strict:
             options.check_strict()
         form = options.response_format or default_format or self.config.http_format
-        times_words, packet_ms = bool(options.word_timestamps), options.packet_ms
-        request = options.request(text)
-        plan = await self.planner.plan(model, request, form, packet_ms=packet_ms, times_words=times_words)
+        plan = await self.planner.plan(
+            model,
+            options.request(text),
+            form,
+            packet_ms=options.packet_ms,
+            cache=options.cache or "auto",
+            times_words=bool(options.word_timestamps),
+        )
         unknown = tuple(options.unknown_fields())
         return replace(
             plan,

@@ -26,6 +26,7 @@ class Started:
     """A file begins. Nothing comes before it, so that a refusal needs no event."""
 
     text: str  # of the first segment, as the user wrote it; text that arrives in pieces may still grow
+    remembered: bool | None = None  # its first segment comes from the phrase cache; None: the cache is not used
 
 
 @dataclass(frozen=True, slots=True)

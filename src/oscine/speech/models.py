@@ -93,6 +93,7 @@ class ServedModel:
     ) -> None:
         """`added`: while the server runs."""
         self.added = added
+        self.identity = object()  # outlives the model in keys of caches
         self.card, self.engine, self.health = loaded.card, loaded.engine, loaded.health
         self.voices = VoiceResolver(loaded.card, store, voice_aliases)
         self.cloned_voices = ClonedVoices(loaded.engine, transcribe)

@@ -15,6 +15,7 @@ from oscine.request import RANDOM_SEED, SpeechRequest, VoiceSource
 from oscine.speech.capabilities import AUTO, check_can_clone, check_speaker_width, unsupported_script
 from oscine.speech.clips import ClipPolicy, fetch_clip
 from oscine.speech.models import ServedModel
+from oscine.speech.phrase_cache import CacheUse
 from oscine.speech.words import AsyncAligner, check_aligner
 from oscine.text.cleaning import is_plain
 from oscine.text.options import ENGLISH, TextOptions, asked_level, level_of, text_language
@@ -45,6 +46,7 @@ class SpeechPlan:
     rate_hz: int  # of the engine's audio
     out_rate_hz: int
     speed: float
+    cache: CacheUse = "off"  # of phrases
     packet_bytes: int | None = None  # streamed audio comes in packets of this size
     ignored_fields: tuple[str, ...] = ()
     warning: str | None = None  # for the client and the log
@@ -109,6 +111,7 @@ class SpeechPlanner:
             name = "text_level" if config.text_level else "normalize"
             raise ConfigError(f"server.{name}: {error}") from None
         self._max_text_chars = config.max_text_chars
+        self._remembers = config.phrase_cache_bytes > 0
         chars = config.segment_chars
         self.segmenter_config = SegmenterConfig(first_chars=chars // 2, segment_chars=chars, max_chars=2 * chars)
 
@@ -119,6 +122,7 @@ class SpeechPlanner:
         form: FormatName,
         *,
         packet_ms: int | None = None,
+        cache: CacheUse = "auto",
         times_words: bool = False,
     ) -> SpeechPlan:
         """Raises RequestError. The text is "" for streaming text (WebSocket)."""
@@ -133,18 +137,21 @@ class SpeechPlanner:
         language = text_language(request.language, card.languages)
         await self._check_text_options(request, language)
         pause_s = request.paragraph_pause_s
+        repeats = request.seed not in (None, RANDOM_SEED)
         request = replace(
             request,
             voice=voice,
-            seed=secrets.randbits(63) if request.seed in (None, RANDOM_SEED) else request.seed,
+            seed=request.seed if repeats else secrets.randbits(63),
             text_level=level_of(request, self._level or card.text_level, language),
             normalize=None,
             paragraph_pause_s=self._text_defaults.paragraph_pause_s if pause_s is None else pause_s,
         )
+        script = tuple(await self._script(request, language))
         return SpeechPlan(
             model=model,
             request=request,
-            script=tuple(await self._script(request, language)),
+            script=script,
+            cache=self._cache_use(cache, script, repeats=repeats),
             format=checked,
             rate_hz=card.sample_rate_hz,
             out_rate_hz=out_rate_hz,
@@ -153,6 +160,19 @@ class SpeechPlanner:
             warning=unsupported_script(request.text[:_MAX_INLINE_CHARS], card),
             field_warnings=clip_warnings,
         )
+
+    def _cache_use(self, asked: CacheUse, script: tuple[Prepared, ...], *, repeats: bool) -> CacheUse:
+        """Raises RequestError."""
+        if asked != "only":
+            return asked if repeats and self._remembers else "off"  # with a random seed, no phrase is spoken twice
+        if not self._remembers:
+            raise RequestError("this server has no phrase cache; its setting is server.phrase_cache_bytes", "cache")
+        if not repeats:
+            raise RequestError("cache 'only' needs the seed that the phrase was spoken with", "seed")
+        if len(script) > 1:
+            message = f"cache 'only' takes one segment, this text has {len(script)} segments and pauses; split it"
+            raise RequestError(message, "cache")
+        return asked
 
     async def _check_text_options(self, request: SpeechRequest, language: str) -> None:
         if asked_level(request) == "spoken" and language.lower() != ENGLISH:  # may load tables

@@ -26,6 +26,7 @@ from oscine.types import AudioChunk, FinishReason, SpeechEngine, Usage
 
 if TYPE_CHECKING:
     from oscine.audio.encoders import AsyncEncoder
+    from oscine.speech.phrase_cache import ModelPhrases
     from oscine.speech.words import WordTimer
 
 _FADE_S = 0.005  # at segment borders: too short to hear, long enough to avoid a click
@@ -46,6 +47,7 @@ class Speaker:
     rate_hz: int
     speed: float = 1.0
     split: bool = False  # each segment is a file
+    phrases: ModelPhrases | None = None  # where utterances are remembered
     packet_bytes: int | None = None  # the file's bytes come in packets of this size, an Audio each
     clock: PlaybackClock = field(default_factory=PlaybackClock)
     open_encoder: Callable[[], AsyncEncoder] | None = None  # None: files have the engine's samples
@@ -76,6 +78,7 @@ class Speaker:
                 segment = self.segment = item
                 file.begin_segment(segment)
                 async with self._utterance(segment, file, text.streams, late=late) as utterance:
+                    file.begin_utterance(utterance)
                     if text.streams:
                         segment.attach(utterance)
                     while not (audio := await utterance.next()).finish_reason:
@@ -116,6 +119,8 @@ class Speaker:
             changed |= {"continues_s": unplayed_s, "resumes": late, "trim_silence": trim}
         self._paused = False
         request = self.request.for_engine(**changed)  # its text is prepared
+        if self.phrases and not streams:
+            return self.phrases.utterance(self.engine, request)
         return Utterance(self.engine, request, streaming_text=streams)
 
 
@@ -137,10 +142,15 @@ class _File:
         self._finish: FinishReason = "stop"
         self._usage, self._echo_s = NO_USAGE, 0.0
         self._packet = b""  # the next one so far
+        self._remembered: bool | None = None  # the first utterance; None: there is no cache
 
     def begin_segment(self, segment: Segment) -> None:
         self._segment = segment
         self._segment_start = self._samples + len(self._leading_pause) // 2
+
+    def begin_utterance(self, utterance: Utterance) -> None:
+        if not self.started and self._speaker.phrases:
+            self._remembered = utterance.remembered
 
     def joined(self, pcm: bytes) -> bytes:
         return self._joiner.push(pcm) if self._joiner else pcm
@@ -177,7 +187,7 @@ class _File:
             if not (pcm or data or segment or codes is not None):
                 return []
             self.started = True
-            events.insert(0, Started(self._segment.content.written if self._segment else ""))
+            events.insert(0, Started(self._segment.content.written if self._segment else "", self._remembered))
         if segment:
             events.append(segment)
         if self._timer:

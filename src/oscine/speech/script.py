@@ -191,6 +191,8 @@ _STOPPED = "the engine was stopped before the utterance was complete; send the r
 class Utterance:
     """Submits a request and receives its chunks. Leaving the `async with` block early cancels it."""
 
+    remembered = False  # it was spoken before
+
     def __init__(self, engine: SpeechEngine, request: SpeechRequest, *, streaming_text: bool = False) -> None:
         self._engine, self._request, self._streaming_text = engine, request, streaming_text
         self._id = secrets.token_hex(8)

@@ -13,6 +13,7 @@ from oscine.config import ServerConfig
 from oscine.speech.clips import ClipPolicy
 from oscine.speech.events import SpeechEvent
 from oscine.speech.models import LoadedModel, MeterOf, ModelRegistry
+from oscine.speech.phrase_cache import ModelPhrases, PhraseCache
 from oscine.speech.plan import SpeechPlan, SpeechPlanner
 from oscine.speech.run import Speaker
 from oscine.speech.script import Script
@@ -51,6 +52,7 @@ class SpeechService:
             max_bytes=config.max_clip_bytes,
         )
         self.planner = SpeechPlanner(config, self.clip_policy, self.aligner)
+        self.phrases = PhraseCache(config.phrase_cache_bytes)
         self.encode_pool = ThreadPoolExecutor(_ENCODE_THREADS, "oscine-encode")
 
     def speak(self, plan: SpeechPlan, *, whole: bool = False, words: bool = False) -> AsyncGenerator[SpeechEvent, None]:
@@ -73,10 +75,17 @@ class SpeechService:
             plan.rate_hz,
             plan.speed,
             split=plan.split is not None,
+            phrases=self._phrases(plan),
             packet_bytes=plan.packet_bytes,
             open_encoder=lambda: AsyncEncoder(stages(), pool),
             open_timer=timer,
         )
+
+    def _phrases(self, plan: SpeechPlan) -> ModelPhrases | None:
+        """Codes are not remembered, only samples."""
+        if plan.cache == "off" or plan.request.return_codes or plan.request.stream_codes:
+            return None
+        return ModelPhrases(self.phrases, plan.model.identity, plan.rate_hz, only=plan.cache == "only")
 
     def close(self) -> None:
         if self.aligner:

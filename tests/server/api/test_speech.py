@@ -120,6 +120,18 @@ def test_telephone_audio_has_8000_hz_and_comes_in_packets(client: httpx.Client) 
     assert refused.status_code == 400 and refused.json()["error"]["param"] == "packet_ms"
 
 
+def test_a_remembered_phrase_is_told_in_a_header_and_counted(engine: ScriptedEngine) -> None:
+    with client_of(engine, CARD, ServerConfig(phrase_cache_bytes=2**20)) as client:
+        refused = say(client, "Hello!", cache="only")
+        assert refused.status_code == 404 and refused.json()["error"]["code"] == "not_cached"
+        first, streamed, whole = (say(client, "Hello!", **how) for how in ({}, {"stream": True}, {"stream": False}))
+        assert [answer.headers.get("x-cache") for answer in (first, streamed, whole)] == ["miss", "hit", "hit"]
+        assert first.content == streamed.content == whole.content
+        assert "x-cache" not in say(client, "Hello!", cache="off").headers
+        page = client.get("/metrics").text
+        assert "oscine_phrase_cache_hits_total 2.0" in page and "oscine_phrase_cache_misses_total 2.0" in page
+
+
 def test_stream_true_with_stream_format_audio_streams_bytes(client: httpx.Client) -> None:
     answer = say(client, "Hello there.", stream=True, stream_format="audio")
     assert answer.content == spoken("Hello there.", 3)

@@ -11,6 +11,7 @@ import pytest
 from websockets.typing import Subprotocol
 
 from oscine.audio.clips import read_clip
+from oscine.config import ServerConfig
 from tests.server.live.live_client import Client, Server, server_of
 from tests.server.scripted_engine import CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
 from tests.server.serving import eventually
@@ -84,6 +85,14 @@ def test_each_frame_is_a_packet_of_a_phone_where_asked_for(client: Client) -> No
     frames = [len(message) for message in client.say("Hello.").messages if isinstance(message, bytes)]
     assert set(frames[:-1]) == {160} and sum(frames) == 6 * FRAME_SAMPLES * 8000 // RATE_HZ
     assert client.configure(response_format="opus", packet_ms=20)["error"]["param"] == "packet_ms"
+
+
+def test_a_sentence_that_was_said_before_comes_from_memory(engine: ScriptedEngine) -> None:
+    with server_of(engine, ServerConfig(phrase_cache_bytes=2**20)) as server, server.client() as client:
+        client.configure(seed=3, text_mode="whole")
+        said = [client.say("Hello.") for _ in range(2)]
+        assert [one.one("audio.start")["cache"] for one in said] == ["miss", "hit"]
+        assert said[0].sound == said[1].sound and len(engine.submitted) == 1
 
 
 # --- text in pieces ---

@@ -44,10 +44,13 @@ class Renderer:
     def __init__(self, writer: ResponseWriter, plan: SpeechPlan, call: Call) -> None:
         self._writer, self._plan, self._call = writer, plan, call
         self._samples = 0
+        self._remembered: bool | None = None
 
     async def render(self, event: SpeechEvent) -> None:
         if isinstance(event, Audio):
             self._samples += len(event.pcm) // 2
+        elif isinstance(event, Started):
+            self._remembered = event.remembered
 
     async def fail(self, error: ApiError) -> None:
         """The speech failed after the first byte. The response also stays incomplete: the client sees the loss."""
@@ -71,6 +74,7 @@ class Renderer:
             "x-channels": "1",
             **({"x-bit-depth": "16"} if plan.format.name in _SAMPLES else {}),
             "x-seed": str(plan.seed),
+            **({} if self._remembered is None else {"x-cache": "hit" if self._remembered else "miss"}),
             **({"x-read-as": quote(read_as[:_MAX_READ_AS_CHARS], safe=_UNQUOTED)} if read_as else {}),
             **({"x-model": quote(plan.model.name)} if several else {}),
             **({"x-ignored-fields": ", ".join(plan.ignored_fields)} if plan.ignored_fields else {}),
@@ -83,6 +87,7 @@ class Bytes(Renderer):
     no_words = "a stream of bytes has no place for word_timestamps; use stream_format 'sse' or 'json', or stream false"
 
     async def render(self, event: SpeechEvent) -> None:
+        await super().render(event)
         match event:
             case Started():
                 await self.start()

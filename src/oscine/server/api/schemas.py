@@ -28,6 +28,7 @@ from oscine.fields import RequestField
 from oscine.request import SpeechRequest, VoiceSource
 from oscine.server.api.spellings import TaskName, meant_values
 from oscine.speech.capabilities import AUTO, KIND_NAMES
+from oscine.speech.phrase_cache import CacheUse
 from oscine.speech.routing import AskedModel
 from oscine.speech.voices import language_name
 from oscine.types import ModelCard
@@ -260,6 +261,11 @@ class VoiceOptions(_RequestFields):
         le=MAX_PACKET_MS,
         description="Streamed audio comes in packets of this length, the last one shorter: a write, event or WebSocket "
         "frame each. For formats whose samples all have the same size: pcm, mulaw, alaw, g722.",
+    )
+    cache: CacheUse | None = Field(
+        None,
+        description="auto: a phrase that was spoken with this seed before comes from memory, a new one is remembered. "
+        "only: it must be there. off: neither. Default: auto. Needs a seed, and a server with a phrase cache.",
     )
     do_sample: bool | None = Field(None, description="false: no randomness.")
     subtalker_dosample: bool | None = Field(None, description="As `do_sample`, for the codes beyond the first.")

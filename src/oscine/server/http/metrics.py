@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from oscine.speech.models import EngineFigures
+from oscine.speech.phrase_cache import PhraseCache
 from oscine.speech.words import AlignerJob
 from oscine.types import TICK_BOUNDS_S, EngineStatus, ModelCard
 
@@ -74,6 +75,9 @@ class Metrics:
         text = "Size of large request bodies, and of large answers that are not read yet."
         self.bytes_in_flight = Gauge("oscine_bytes_in_flight", text, registry=registry)
         registry.register(_EngineCollector(engines))
+
+    def watch_phrases(self, cache: PhraseCache) -> None:
+        self.registry.register(_PhraseCollector(cache))
 
     def of_model(self, card: ModelCard) -> ModelMetrics:
         return ModelMetrics(self, card.name, card.sample_rate_hz)
@@ -149,6 +153,17 @@ class _EngineCollector(Collector):
         for one in engines:
             ticks.add_metric([one.model], _tick_buckets(one.status), one.status.ticks.sum_s)
         yield ticks
+
+
+class _PhraseCollector(Collector):
+    def __init__(self, cache: PhraseCache) -> None:
+        self._cache = cache
+
+    def collect(self) -> Iterable[Metric]:
+        cache = self._cache
+        yield CounterMetricFamily("oscine_phrase_cache_hits", "Segments from the phrase cache.", cache.hits)
+        yield CounterMetricFamily("oscine_phrase_cache_misses", "Segments that it did not have.", cache.misses)
+        yield GaugeMetricFamily("oscine_phrase_cache_bytes", "Size of the phrases in it.", cache.bytes)
 
 
 _Figure = Callable[[EngineFigures], float]

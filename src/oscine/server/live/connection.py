@@ -167,6 +167,7 @@ class LiveConnection:
             "sample_rate": plan.out_rate_hz,
             "channels": 1,
             "seed": plan.seed,
+            **({} if start.remembered is None else {"cache": "hit" if start.remembered else "miss"}),
             **({"word_timestamps": True} if plan.words == "chunks" else {}),
         }
 
