@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 from oscine import __version__
+from oscine.commands.published_runs import PUBLISHED_RUNS, PublishedRun, verdict
 from oscine.errors import EngineError, OscineError
 
 if TYPE_CHECKING:
@@ -73,6 +75,9 @@ def doctor(
         tts = loaded[0]
         request = _request(tts)
         report.check("speech", lambda: _speak(tts, request))
+        for run in PUBLISHED_RUNS:
+            if run.is_of(tts.config):
+                report.check("published", partial(_compare_published, model, run))
         report.check("official", lambda: _compare(model, tts.config.kind, request, official_python))
         tts.close()
     verdict = "this checkpoint does not work here; see above" if report.failed else "this checkpoint works here"
@@ -166,6 +171,19 @@ def _speak(tts: Oscine, request: SpeechRequest) -> str:
         f"{speech.duration_s:.1f} s of audio ({speech.finish_reason}), first audio after {1000 * first_s[0]:.0f} ms, "
         f"{speech.duration_s / took_s:.1f} x real time"
     )
+
+
+def _compare_published(model: str, run: PublishedRun) -> str:
+    from oscine.api import Oscine
+
+    with Oscine(model, device="cpu", dtype="float32", slots=1) as tts:
+        codes = tts.speak_batch([run.request])[0].codes
+    try:
+        return verdict(codes, run)
+    except EngineError as error:
+        if model == run.checkpoint:
+            raise
+        return f"other weights: {error}"  # of the same shape: trained from it, perhaps
 
 
 def _compare(model: str, kind: str, request: SpeechRequest, official_python: Path | None) -> str:

@@ -1,0 +1,72 @@
+"""Codes of the published weights are recognized, and others are told where they begin to differ."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from oscine.api import Oscine
+from oscine.commands import doctor
+from oscine.commands.main import app
+from oscine.commands.published_runs import PUBLISHED_RUNS, PublishedRun, equal_frames, leading_hashes, verdict
+from oscine.errors import EngineError
+from oscine.request import SpeechRequest
+from tests.conftest import CheckpointMaker
+
+CODES = np.random.default_rng(0).integers(0, 2048, (41, 16))
+RUN = PublishedRun("someone/Model", "custom_voice", 1024, 28, SpeechRequest(text="Hi."), leading_hashes(CODES))
+
+
+def changed(frame: int) -> np.ndarray:
+    codes = CODES.copy()
+    codes[frame, 15] += 1
+    return codes
+
+
+def test_equal_codes_are_equal_for_all_frames() -> None:
+    assert equal_frames(CODES, RUN) == 41
+    assert verdict(CODES, RUN) == "greedy codes equal the published run's (41 of 41 frames, float32 on the CPU)"
+
+
+@pytest.mark.parametrize("frame", [0, 15, 16, 40])
+def test_the_first_frame_that_differs_is_named(frame: int) -> None:
+    assert equal_frames(changed(frame), RUN) == frame
+    if frame < 16:
+        with pytest.raises(EngineError, match=f"at frame {frame} of 41: these are not the weights of someone/Model"):
+            verdict(changed(frame), RUN)
+    else:
+        assert f"up to frame {frame} of 41" in verdict(changed(frame), RUN)
+
+
+def test_a_run_that_goes_on_or_ends_early_is_not_equal() -> None:
+    assert "up to frame 41 of 41" in verdict(np.concatenate([CODES, CODES]), RUN)
+    assert "up to frame 30 of 41" in verdict(CODES[:30], RUN)
+
+
+def test_what_is_asked_for_is_a_request_that_the_engine_takes() -> None:
+    for run in PUBLISHED_RUNS:
+        run.request.check()
+        assert run.frames < run.request.max_new_tokens
+
+
+@pytest.mark.slow
+def test_doctor_compares_a_checkpoint_of_that_shape(
+    small_checkpoints: CheckpointMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = small_checkpoints("0b6", "custom_voice")
+    with Oscine(folder, device="cpu", dtype="float32", slots=1) as tts:
+        request = SpeechRequest(text="Hello.", voice=tts.voices[0], greedy=True, max_new_tokens=20)
+        codes, stack = tts.speak_batch([request])[0].codes, tts.config.talker.stack
+    run = PublishedRun("someone/Small", "custom_voice", stack.width, stack.layers, request, leading_hashes(codes))
+    other = replace(run, hashes=leading_hashes(codes + 1))
+    for published, code, said in (
+        (run, 0, f"published   greedy codes equal the published run's ({len(codes)} of {len(codes)} frames"),
+        (other, 0, "published   other weights: greedy codes differ"),
+        (replace(other, checkpoint=str(folder)), 1, "published   FAILED: greedy codes differ"),
+        (replace(run, layers=99), 0, "official    not compared"),
+    ):
+        monkeypatch.setattr(doctor, "PUBLISHED_RUNS", (published,))
+        result = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["doctor", str(folder), "--device", "cpu"])
+        assert said in result.output and result.exit_code == code, result.output
+        assert ("published " in result.output) == (published.layers != 99)
