@@ -55,6 +55,6 @@ def checkpoint(options: argparse.Namespace, size: str | None = None, kind: str =
 
 
 def endless_config(slots: int, **more: Any) -> EngineConfig:
-    """Without runaway detection, which random weights would trip."""
+    """Turns off runaway detection, which random weights would trip."""
     memory = MemoryConfig(positions_per_slot=POSITIONS)
     return EngineConfig(slots=slots, memory=memory, runaway=RunawayConfig(enabled=False), **more)
