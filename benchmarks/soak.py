@@ -225,7 +225,7 @@ def soak(options: argparse.Namespace, say: Say) -> list[str]:
             "slots_active": figures["oscine_slots_active"],
             "queued": figures["oscine_queue_depth"],
             "connections": figures["oscine_connections"] - 1,  # this request's own
-            "bytes_in_flight": figures["oscine_bytes_in_flight"],
+            "bytes_in_flight": figures["oscine_held_bytes"],
             "descriptors": Footprints.of(server).front_end.descriptors - descriptors,
         }
         row["restarts_counted"] = figures["oscine_engine_restarts_total"]

@@ -30,6 +30,8 @@ from oscine.config import (
     TrimConfig,
     WorkerConfig,
 )
+from oscine.errors import counted
+from oscine.speech.limits import limits_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
 SECTIONS: dict[str, type[Any]] = {
@@ -62,6 +64,22 @@ devices = ["cuda:1"]
 slots = 16
 ```
 
+"""
+LIMITS = """\
+## Limits of what requests hold
+
+All memory and all work on threads that requests cause is counted in one ledger (`process/resources.py`; its limits are
+declared in `speech/limits.py`). A request beyond a limit gets 429 with `Retry-After`; the message says which limit, and
+whose. A WebSocket's message beyond it ends the connection with 1013. The metrics `oscine_held_bytes`, `oscine_jobs` and
+`oscine_refused_total` have the label `kind`.
+
+Limits per client address are off: a proxy, or a service with hundreds of listeners, is one address. So are most limits
+per key. To divide the memory among clients, set `server.bytes_per_key`, `server.bytes_per_address`,
+`server.jobs_per_key` and `server.jobs_per_address`, which hold for each kind. The address is that of the connection or,
+if it comes from one of `server.forwarded_allow_ips`, the one in `X-Forwarded-For`.
+
+| kind | what counts | in all | per key | from |
+|---|---|---|---|---|
 """
 # The default of these depends on the user's environment.
 SHOWN_DEFAULTS = {"server.voices_dir": "`~/.local/share/oscine/voices`"}
@@ -110,7 +128,19 @@ def page() -> str:
         )
         if not prefix:
             parts.append(MODELS.format(description=CheckpointConfig.__doc__) + table(setting_fields(CheckpointConfig)))
-    return "\n".join(parts)
+    return "\n".join((*parts, limits()))
+
+
+def limits() -> str:
+    rows = []
+    for limit in limits_of(ServerConfig()):
+        settings = ", ".join(f"`server.{name}`" for name in limit.settings)
+        threads = counted(limit.threads, "thread")
+        key = limit.shown(limit.per_key) if limit.per_key else "-"
+        rows.append(
+            f"| `{limit.kind}` | {limit.covers} | {limit.shown(limit.in_all)} | {key} | {settings or threads} |\n"
+        )
+    return LIMITS + "".join(rows)
 
 
 def table(fields: Iterable[tuple[str, FieldInfo, Any]]) -> str:

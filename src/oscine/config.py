@@ -362,6 +362,19 @@ class ServerConfig:
     phrase_cache_bytes: Int = _number(
         0, 0, 2**40, "Size of the phrases that are remembered, in memory; 67108864 are 23 minutes of speech. 0: none."
     )
+    bytes_per_key: Int | None = _number(
+        None, 2**20, 2**40, "Bytes of each kind (docs/reliability.md) that one API key may hold. None: no limit."
+    )
+    bytes_per_address: Int | None = _number(
+        None,
+        2**20,
+        2**40,
+        "The same per client address (IPv6: per /64 network). Behind a proxy, only with forwarded_allow_ips.",
+    )
+    jobs_per_key: Int | None = _number(
+        None, 1, _MANY, "Jobs of each kind (docs/reliability.md) that one API key may have. None: no limit."
+    )
+    jobs_per_address: Int | None = _number(None, 1, _MANY, "The same per client address.")
     max_clip_bytes: Int = _number(10 * 2**20, 1024, 2**40, "Size of a reference clip.")
     max_batch_items: Int = _number(32, 1, _MANY, "Items of a batch request.")
     segment_chars: Int = _number(400, 50, 10_000, "Long texts are split into segments of about this many characters.")

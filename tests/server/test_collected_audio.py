@@ -27,7 +27,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture(autouse=True)
 def _all_is_given_back(server: Server) -> Iterator[None]:
     yield
-    assert len(server.service.collected) == 0
+    assert len(server.service.ledger["audio"]) == 0
 
 
 @pytest.mark.parametrize("form", [{"stream": False}, {"stream_format": "json"}])
@@ -71,10 +71,10 @@ def test_a_client_that_leaves_gives_back_what_was_collected() -> None:
             body = b'{"input": "' + b"word " * 60 + b'", "response_format": "wav", "stream": false}'
             head = f"POST {SPEECH} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
             writer.write(head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body)
-            while not len(server.service.collected):
+            while not len(server.service.ledger["audio"]):
                 await asyncio.sleep(0.01)
             writer.close()
-            while len(server.service.collected):
+            while len(server.service.ledger["audio"]):
                 await asyncio.sleep(0.01)
 
         asyncio.run(leave())

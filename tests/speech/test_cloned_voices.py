@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 from oscine.align.aligner import AlignerError
 from oscine.config import ServerConfig
 from oscine.errors import NotReadyError, OverloadedError, VoiceError
+from oscine.process.resources import Ledger
 from oscine.server.http.errors import api_error
 from oscine.speech.cloned_voices import ClonedVoices, clip_hash
+from oscine.speech.limits import limits_of
 from oscine.types import ClipData
 from oscine.voice import Voice
 from tests.align.scripted_whisper import HEARD, scripted_whisper
@@ -53,15 +56,19 @@ class Engine:
         return Voice(np.full(8, len(self.clips), np.float32))
 
 
-def with_voices(use: Callable[[ClonedVoices, Engine], Awaitable[None]], **limits: Any) -> None:
+def with_voices(use: Callable[[ClonedVoices, Engine], Awaitable[None]], changed: Any = None, **limits: Any) -> None:
+    """`changed`: changed limits of the ledger, by kind."""
+    changed = changed or {}
+
     async def run() -> None:
         engine = Engine()
-        voices = ClonedVoices(engine, **limits)  # type: ignore[arg-type]
+        ledger = Ledger(replace(one, **changed.get(one.kind, {})) for one in limits_of(ServerConfig()))
+        voices = ClonedVoices(engine, ledger, **limits)  # type: ignore[arg-type]
         try:
             await use(voices, engine)
         finally:
             engine.go.set()
-            voices.close()
+            ledger.close()
 
     asyncio.run(run())
 
@@ -148,7 +155,7 @@ def test_too_many_pending_clones_are_refused_and_cached_voices_are_not() -> None
         await pending[1]
         await voices.get(clip(300))
 
-    with_voices(use, threads=1, max_pending=2)
+    with_voices(use, {"clone": {"threads": 1, "in_all": 2}})
 
 
 def test_a_clip_that_clones_badly_is_cloned_with_a_warning() -> None:

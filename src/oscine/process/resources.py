@@ -1,5 +1,5 @@
-"""What requests may hold together: bytes in memory, and jobs on named pools of threads. Each has a limit; what exceeds
-it is refused with OverloadedError."""
+"""The ledger of what requests hold together: bytes in memory, and jobs on named pools of threads. Each resource has a
+limit in all, per API key and per client address; what exceeds one is refused with OverloadedError."""
 
 from __future__ import annotations
 
@@ -9,95 +9,120 @@ import contextvars
 import functools
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 from oscine.errors import OverloadedError
 
 _T = TypeVar("_T")
+_RETRY_S = 2.0
 
 
-class BytesInFlight:
-    """Bytes that are in memory for a while: bodies that have arrived until their requests end, or responses until
-    their clients have read them."""
+class Owner(NamedTuple):
+    """The client that a resource is held for."""
 
-    SMALL = 64 * 2**10  # bytes of one body that are not counted: small requests pass beside large ones
+    key: str = ""  # "": it needs none
+    address: str = ""
 
-    def __init__(self, max_bytes: int, what: str = "requests") -> None:
-        self._max_bytes, self._what, self._bytes = max_bytes, what, 0
 
-    def add(self, size: int) -> None:
-        """Raises OverloadedError if there is no room."""
-        if size > 0 and self._bytes + size > self._max_bytes:
-            limit = f"{self._max_bytes / 2**20:.3g} MiB"
-            message = f"large {self._what} of all clients have {limit} in memory (the maximum); retry in 2.0 s"
-            raise OverloadedError(message, 2.0)
-        self._bytes += size
+_NOBODY = Owner()
+current_owner: contextvars.ContextVar[Owner] = contextvars.ContextVar("owner", default=_NOBODY)
 
-    def remove(self, size: int) -> None:
-        self._bytes -= size
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """How much of one resource requests may hold. None: there is no such limit."""
+
+    kind: str
+    covers: str  # for the documentation
+    full: str  # says that the limit of `{whose}` clients is reached, which is `{limit}`
+    in_all: int
+    settings: tuple[str, ...] = ()  # where the limits come from
+    per_key: int | None = None
+    per_address: int | None = None
+    free: int = 0  # of each request, uncounted: small requests pass beside large ones
+    threads: int = 0  # that jobs run on; 0: bytes are counted, not jobs
+    advice: str = ""
+
+    def shown(self, amount: int) -> str:
+        return str(amount) if self.threads else f"{amount / 2**20:.3g} MiB"
+
+
+class Account:
+    """What requests hold of one resource."""
+
+    def __init__(self, limit: Limit) -> None:
+        self.limit, self.refused = limit, 0
+        self._held: Counter[tuple[str, str]] = Counter()  # by key, by address and in all
+
+    def __len__(self) -> int:
+        return self._held["of all clients", ""]
+
+    def open(self, owner: Owner | None = None) -> Holding:
+        """`owner` None: the client of the current request."""
+        return Holding(self, owner or current_owner.get())
 
     @contextlib.contextmanager
-    def hold(self, size: int) -> Iterator[None]:
-        """Counts these bytes inside the block. Raises OverloadedError if there is no room."""
-        counted = max(0, size - self.SMALL)
-        self.add(counted)
-        try:
-            yield
-        finally:
-            self.remove(counted)
+    def hold(self, size: int = 0) -> Iterator[Holding]:
+        """Holds this much, and what is added to it, inside the block. Raises OverloadedError if there is no room."""
+        with contextlib.closing(self.open()) as holding:
+            holding.add(size)
+            yield holding
 
-    def __len__(self) -> int:
-        return self._bytes
+    def has_room(self, owner: Owner, size: int) -> bool:
+        return self._exceeded(owner, size) is None
 
+    def change(self, owner: Owner, size: int) -> None:
+        """Holds more or, with a negative `size`, less. Raises OverloadedError if there is no room."""
+        if size > 0 and (exceeded := self._exceeded(owner, size)):
+            self.refused += 1
+            whose, most = exceeded
+            message = self.limit.full.format(whose=whose, limit=self.limit.shown(most))
+            raise OverloadedError(f"{message} (the maximum); {self.limit.advice}retry in {_RETRY_S} s", _RETRY_S)
+        for holder, _ in self._limits(owner):
+            self._held[holder] += size
+            if not self._held[holder]:
+                del self._held[holder]
 
-class CollectedBytes:
-    """What is collected before it is sent: whole files, batches, sentences of a WebSocket. Counted by owner and in
-    all, from the first byte until the client has read the last one."""
+    def _exceeded(self, owner: Owner, size: int) -> tuple[str, int] | None:
+        """Returns whose limit has no room for it, and that limit."""
+        for holder, most in self._limits(owner):
+            if most is not None and self._held[holder] + size > most:
+                return holder[0], most
+        return None
 
-    def __init__(self, max_bytes: int, max_bytes_per_owner: int) -> None:
-        self._max_bytes, self._max_bytes_per_owner = max_bytes, max_bytes_per_owner
-        self._bytes: Counter[str] = Counter()
-
-    def open(self, owner: str) -> Collection:
-        return Collection(self, owner)
-
-    def add(self, owner: str, size: int) -> None:
-        """Raises OverloadedError if there is no room."""
-        for held, limit, whose in (
-            (self._bytes[owner], self._max_bytes_per_owner, "of this key"),
-            (len(self), self._max_bytes, "of all clients"),
-        ):
-            if held + size > limit:
-                message = f"files {whose} that are not sent yet have {limit / 2**20:.3g} MiB (the maximum)"
-                raise OverloadedError(f"{message}; stream the audio, or retry in 2.0 s", 2.0)
-        self._bytes[owner] += size
-
-    def remove(self, owner: str, size: int) -> None:
-        self._bytes[owner] -= size
-        if not self._bytes[owner]:
-            del self._bytes[owner]
-
-    def __len__(self) -> int:
-        return self._bytes.total()
+    def _limits(self, owner: Owner) -> tuple[tuple[tuple[str, str], int | None], ...]:
+        limit = self.limit
+        return (
+            (("of this key", owner.key), limit.per_key),
+            (("of this address", owner.address), limit.per_address),
+            (("of all clients", ""), limit.in_all),
+        )
 
 
-class Collection:
-    """The collected bytes of one response."""
+class Holding:
+    """What one request holds of a resource."""
 
-    def __init__(self, ledger: CollectedBytes, owner: str) -> None:
-        self._ledger, self._owner, self._size = ledger, owner, 0
+    def __init__(self, account: Account, owner: Owner) -> None:
+        self._account, self._owner = account, owner
+        self._size = self._counted = 0
 
     def add(self, size: int) -> None:
-        """Raises OverloadedError if there is no room."""
-        self._ledger.add(self._owner, size)
-        self._size += size
+        """Raises OverloadedError, and adds nothing, if there is no room."""
+        counted = max(0, self._size + size - self._account.limit.free)
+        if counted != self._counted:
+            self._account.change(self._owner, counted - self._counted)
+        self._size, self._counted = self._size + size, counted
+
+    def resize(self, size: int) -> None:
+        """Raises OverloadedError, and changes nothing, if there is no room."""
+        self.add(size - self._size)
 
     def close(self) -> None:
-        """They were sent, or nobody waits for them. May be called more than once, and used again."""
-        self._ledger.remove(self._owner, self._size)
-        self._size = 0
+        """Gives all of it back. May be called more than once, and the holding used again."""
+        self.resize(0)
 
 
 class _ClientLeftError(Exception):
@@ -105,23 +130,15 @@ class _ClientLeftError(Exception):
 
 
 class WorkPool:
-    """A few threads for one kind of work. At most `max_jobs` run or wait; one whose client has left does not start."""
+    """A few threads for one kind of work. A job whose client has left does not start."""
 
-    def __init__(self, work: str, threads: int, max_jobs: int) -> None:
-        self._work, self._max_jobs, self._jobs = work, max_jobs, 0
-        self.executor = ThreadPoolExecutor(threads, f"oscine-{work}")
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self.executor = ThreadPoolExecutor(account.limit.threads, f"oscine-{account.limit.kind}")
 
-    @contextlib.contextmanager
-    def admit(self) -> Iterator[None]:
+    def admit(self) -> contextlib.AbstractContextManager[Holding]:
         """Counts a job inside the block. Raises OverloadedError if there are too many."""
-        if self._jobs >= self._max_jobs:
-            message = f"{self._jobs} {self._work} jobs run or wait (the maximum); retry in 2.0 s"
-            raise OverloadedError(message, 2.0)
-        self._jobs += 1
-        try:
-            yield
-        finally:
-            self._jobs -= 1
+        return self._account.hold(1)
 
     async def run(self, call: Callable[..., _T], *arguments: Any, **options: Any) -> _T:
         """Runs a job on a thread, whose log lines have the request's id. Raises OverloadedError if there are too
@@ -143,5 +160,20 @@ class WorkPool:
         finally:
             left.set()
 
+
+class Ledger:
+    """The only place that counts what requests hold."""
+
+    def __init__(self, limits: Iterable[Limit]) -> None:
+        self.accounts = {limit.kind: Account(limit) for limit in limits}
+        self._pools = {kind: WorkPool(account) for kind, account in self.accounts.items() if account.limit.threads}
+
+    def __getitem__(self, kind: str) -> Account:
+        return self.accounts[kind]
+
+    def pool(self, kind: str) -> WorkPool:
+        return self._pools[kind]
+
     def close(self) -> None:
-        self.executor.shutdown(wait=False, cancel_futures=True)
+        for pool in self._pools.values():
+            pool.executor.shutdown(wait=False, cancel_futures=True)

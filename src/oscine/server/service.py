@@ -9,7 +9,6 @@ from typing import Any
 from oscine.audio.formats import FormatName
 from oscine.config import ServerConfig
 from oscine.errors import NotReadyError
-from oscine.process.resources import CollectedBytes, WorkPool
 from oscine.server.api.model_admin import ModelAdmin, OpenModel
 from oscine.server.api.schemas import VoiceOptions, field_warnings, ignored_fields
 from oscine.server.api.speech_outcomes import SpeechOutcomes
@@ -23,10 +22,6 @@ from oscine.speech.plan import SpeechPlan
 from oscine.speech.service import SpeechService
 from oscine.types import BEST_STATES
 
-_CONVERSION_THREADS = 1  # of POST /v1/audio/encode: long files, which must not delay streams
-_MAX_CONVERSIONS = 8  # each holds a file of up to max_body_bytes
-_FILE_THREADS = 2  # voices and consents on the disk, and lists of them
-_MAX_FILE_JOBS = 256
 _MODEL_STATES = (*BEST_STATES, "removing")
 
 
@@ -34,20 +29,14 @@ class Service(SpeechService):
     def __init__(
         self, models: Sequence[LoadedModel], config: ServerConfig, open_model: OpenModel | None = None
     ) -> None:
-        self.metrics = Metrics(lambda: self.models.figures())
+        self.metrics = Metrics(lambda: self.models.figures(), lambda: self.ledger.accounts.values())
         super().__init__(models, config, self.metrics.of_model, AlignerMetrics(self.metrics))
         self.api_keys = ApiKeys(config.api_keys, config.streams_per_key, config.admin_keys)
         self.consent_store = ConsentStore(self.voices_folder, config.max_voices, config.max_consent_bytes)
         self.model_admin = ModelAdmin(self.models, self.voice_store, open_model, config.allowed_models)
-        self.conversions = WorkPool("conversion", _CONVERSION_THREADS, _MAX_CONVERSIONS)
-        self.files = WorkPool("file", _FILE_THREADS, _MAX_FILE_JOBS)
         self.connections = OpenConnections(config)
         self.metrics.connections.set_function(lambda: len(self.connections))
-        self.metrics.bytes_in_flight.set_function(
-            lambda: len(self.connections.in_flight) + len(self.connections.unread) + len(self.collected)
-        )
-        self.collected = CollectedBytes(config.max_collected_bytes, config.collected_bytes_per_key)
-        self.kept_files = KeptFiles(config)
+        self.kept_files = KeptFiles(self.ledger["kept_file"], config.kept_files_s)
         self.outcomes = SpeechOutcomes()
         self.metrics.watch_phrases(self.phrases)
         self.draining = False
@@ -60,8 +49,6 @@ class Service(SpeechService):
     def close(self) -> None:
         super().close()
         self.model_admin.close()
-        self.conversions.close()
-        self.files.close()
 
     def check_ready(self, model: ServedModel | None = None) -> None:
         """Raises 503 with the engine's state and when to retry. Without `model`, one ready model is enough."""

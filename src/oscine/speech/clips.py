@@ -15,25 +15,22 @@ import socket
 import ssl
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote, unquote, unquote_to_bytes, urljoin, urlsplit
 
 import httpcore
 
+from oscine.config import ServerConfig
 from oscine.errors import NotAllowedError, RequestError, TooLargeError, VoiceError
+from oscine.process.resources import Ledger
+from oscine.speech.limits import ledger_of
 
 IPAddress = IPv4Address | IPv6Address
-_T = TypeVar("_T")
 
 MAX_FETCHES = 32  # at once
-# Threads of their own: clips and slow name servers must not delay other work.
-_DECODING = ThreadPoolExecutor(2, "oscine-clip")
-_LOOKUPS = ThreadPoolExecutor(8, "oscine-lookup")
-
 _MAX_URL_CHARS = 8192
 _MAX_HOST_CHARS = 253
 _MAX_REDIRECTS = 3
@@ -71,6 +68,7 @@ class ClipPolicy:
     fetches: asyncio.Semaphore = field(  # others wait: each holds a clip in memory
         default_factory=lambda: asyncio.Semaphore(MAX_FETCHES), repr=False, compare=False
     )
+    ledger: Ledger = field(default_factory=lambda: ledger_of(ServerConfig()), repr=False, compare=False)
 
     @property
     def max_chars(self) -> int:
@@ -99,8 +97,9 @@ def _not_allowed(message: str) -> NotAllowedError:
 async def fetch_clip(
     source: str, policy: ClipPolicy, is_allowed_address: Callable[[IPAddress], bool] = is_public_address
 ) -> bytes:
-    """Returns the audio file that `ref_audio` contains or names. Raises VoiceError, or NotAllowedError for what the
-    policy forbids."""
+    """Returns the audio file that `ref_audio` contains or names. Raises VoiceError, NotAllowedError for what the policy
+    forbids, or OverloadedError."""
+    run = policy.ledger.pool("clip_decoding").run
     if len(source) > policy.max_chars:
         raise too_large(policy.max_bytes)
     found = _SCHEME.match(source[:_MAX_URL_CHARS].lstrip())
@@ -109,22 +108,17 @@ async def fetch_clip(
         raise _invalid(f"ref_audio is a URL of {len(source)} characters, the limit is {_MAX_URL_CHARS}; send the clip")
     match scheme:
         case None if policy.files_below is not None and _is_path(source):
-            return await on_clip_thread(_read_below, source.strip(), source.strip(), policy)
+            return await run(_read_below, source.strip(), source.strip(), policy)
         case None:
-            return await on_clip_thread(decode_base64, source, policy.max_bytes)
+            return await run(decode_base64, source, policy.max_bytes)
         case "data":
-            return await on_clip_thread(decode_data_url, source, policy.max_bytes)
+            return await run(decode_data_url, source, policy.max_bytes)
         case "http" | "https":
             return await _from_url(source.strip(), policy, is_allowed_address)
         case "file":
-            return await on_clip_thread(_from_file, source.strip(), policy)
+            return await run(_from_file, source.strip(), policy)
         case _:
             raise _invalid(f"ref_audio cannot be a {scheme[:40]}: URL; {SOURCES}")
-
-
-async def on_clip_thread(call: Callable[..., _T], *arguments: object) -> _T:
-    """Runs work on the bytes of a clip, which takes milliseconds, on one of two threads."""
-    return await asyncio.get_running_loop().run_in_executor(_DECODING, call, *arguments)
 
 
 def matches_host(name: str, patterns: Iterable[str]) -> bool:
@@ -212,7 +206,7 @@ async def _from_url(url: str, policy: ClipPolicy, is_allowed_address: Callable[[
     try:
         async with asyncio.timeout(policy.timeout_s), policy.fetches:
             for _ in range(_MAX_REDIRECTS + 1):
-                answer = await _get(_parsed(url), network, policy.max_bytes)
+                answer = await _get(_parsed(url), network, policy)
                 if isinstance(answer, bytes):
                     return answer
                 url = urljoin(url, answer)
@@ -262,8 +256,8 @@ class _CheckedNetwork(httpcore.AnyIOBackend):
         if not is_named and not self._policy.urls:
             raise _not_allowed(f"clips are not fetched from {host!r}; send the clip itself, or add it to ref_hosts")
         try:
-            look_up = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-            found = await asyncio.get_running_loop().run_in_executor(_LOOKUPS, look_up)
+            lookups = self._policy.ledger.pool("name_lookup")
+            found = await lookups.run(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
         except OSError as error:
             raise _invalid(f"the host {host!r} is unknown ({error.strerror}); check the URL") from None
         addresses = dict.fromkeys(str(entry[4][0]) for entry in found)
@@ -285,8 +279,9 @@ def _tls_context() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-async def _get(url: httpcore.URL, network: _CheckedNetwork, max_bytes: int) -> bytes | str:
+async def _get(url: httpcore.URL, network: _CheckedNetwork, policy: ClipPolicy) -> bytes | str:
     """Returns the body, or the location of a redirect."""
+    max_bytes = policy.max_bytes
     host = url.host.decode()
     authority = (f"[{host}]" if ":" in host else host) + (f":{url.port}" if url.port else "")
     headers = [("Host", authority), ("User-Agent", "oscine"), ("Accept", "*/*"), ("Accept-Encoding", "identity")]
@@ -302,10 +297,12 @@ async def _get(url: httpcore.URL, network: _CheckedNetwork, max_bytes: int) -> b
         if int(found.get("content-length", 0)) > max_bytes:
             raise too_large(max_bytes)
         body = bytearray()
-        async for piece in response.aiter_stream():
-            body += piece
-            if len(body) > max_bytes:
-                raise too_large(max_bytes)
+        with policy.ledger["clip"].hold() as held:
+            async for piece in response.aiter_stream():
+                held.add(len(piece))
+                body += piece
+                if len(body) > max_bytes:
+                    raise too_large(max_bytes)
         return bytes(body)
 
 

@@ -6,7 +6,6 @@ import asyncio
 import functools
 import hashlib
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from cachetools import LRUCache
@@ -16,8 +15,8 @@ from oscine.audio.checks import examine, trim_at_pause, warnings
 from oscine.audio.clips import Clip, check_reference, read_clip
 from oscine.audio.decoding.wire import REFERENCE_CLIP
 from oscine.audio.pcm import Samples
-from oscine.errors import NotReadyError, OverloadedError, VoiceError
-from oscine.speech.clips import on_clip_thread
+from oscine.errors import NotReadyError, VoiceError
+from oscine.process.resources import Ledger
 from oscine.types import SpeechEngine
 from oscine.voice import Voice
 
@@ -43,19 +42,12 @@ class ClonedVoices:
     are cached. For one event loop."""
 
     def __init__(
-        self,
-        engine: SpeechEngine,
-        transcribe: Transcribe | None = None,
-        *,
-        max_voices: int = 256,
-        threads: int = 2,
-        max_pending: int = 32,
+        self, engine: SpeechEngine, ledger: Ledger, transcribe: Transcribe | None = None, *, max_voices: int = 256
     ) -> None:
-        self._engine, self._transcribe, self._max_pending = engine, transcribe, max_pending
+        self._engine, self._transcribe = engine, transcribe
         self._voices: LRUCache[str, ClonedVoice] = LRUCache(max_voices)
         self._pending: dict[str, asyncio.Future[ClonedVoice]] = {}
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="clone")
-        self._checks = ThreadPoolExecutor(1, thread_name_prefix="clip-check")
+        self._clones, self._clips, self._bytes = ledger.pool("clone"), ledger.pool("clip_decoding"), ledger["clip"]
 
     async def get(self, clip: bytes, transcript: str | None = None) -> ClonedVoice:
         """Returns the voice of a clip. With the transcript "auto", the clip is trimmed at a pause and transcribed.
@@ -64,29 +56,28 @@ class ClonedVoices:
         if transcript == AUTO and self._transcribe is None:
             message = "ref_text 'auto' needs a server with an aligner (--aligner); send the words of the clip instead"
             raise VoiceError(message, "ref_text")
-        key = await on_clip_thread(clip_hash, clip, transcript)
+        with self._bytes.hold(len(clip)):
+            key = await self._clips.run(clip_hash, clip, transcript)
         if (voice := self._voices.get(key)) is not None:
             return voice
         if key not in self._pending:
-            if len(self._pending) >= self._max_pending:  # each holds its clip in RAM
-                message = f"{self._max_pending} voices are being cloned (the maximum); retry in 2 s"
-                raise OverloadedError(message, retry_after_s=2.0)
             pending = asyncio.ensure_future(self._clone(clip, transcript))
             self._pending[key] = pending
             pending.add_done_callback(functools.partial(self._done, key))
+        del clip  # the clone holds it
         # Shielded: a client that disconnects does not cancel the clone for others, nor for the cache.
         return await asyncio.shield(self._pending[key])
 
     async def _clone(self, encoded: bytes, transcript: str | None) -> ClonedVoice:
-        loop = asyncio.get_running_loop()
-        if transcript != AUTO:
-            return await loop.run_in_executor(self._pool, lambda: self._encode(_read(encoded), transcript))
-        clip = await loop.run_in_executor(self._pool, lambda: trim_at_pause(_read(encoded)))
-        words = await self._transcribed(clip)
-        return await loop.run_in_executor(self._pool, self._encode, clip, words)
+        with self._bytes.hold(len(encoded)):
+            if transcript != AUTO:
+                return await self._clones.run(lambda: self._encode(_read(encoded), transcript))
+            clip = await self._clones.run(lambda: trim_at_pause(_read(encoded)))
+            words = await self._transcribed(clip)
+            return await self._clones.run(self._encode, clip, words)
 
     def _encode(self, clip: Clip, transcript: str | None) -> ClonedVoice:
-        report = self._checks.submit(examine, clip)  # at the same time as the engine clones
+        report = self._clips.executor.submit(examine, clip)  # at the same time as the engine clones
         voice = self._engine.clone((clip.samples, clip.rate_hz), transcript)
         return ClonedVoice(voice, warnings(report.result(), transcript))
 
@@ -105,10 +96,6 @@ class ClonedVoices:
         del self._pending[key]
         if not pending.cancelled() and pending.exception() is None:
             self._voices[key] = pending.result()
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        self._checks.shutdown(wait=False, cancel_futures=True)
 
 
 def _read(encoded: bytes) -> Clip:

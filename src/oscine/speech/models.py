@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from oscine.errors import EngineError, NotFoundError, NotReadyError, RequestError
+from oscine.process.resources import Ledger
 from oscine.request import SpeechRequest
 from oscine.speech.capabilities import KIND_NAMES, Needs
 from oscine.speech.cloned_voices import ClonedVoices, Transcribe
@@ -86,6 +87,7 @@ class ServedModel:
         loaded: LoadedModel,
         store: VoiceStore,
         meter_of: MeterOf,
+        ledger: Ledger,
         *,
         added: bool,
         transcribe: Transcribe | None = None,
@@ -96,7 +98,7 @@ class ServedModel:
         self.identity = object()  # outlives the model in keys of caches
         self.card, self.engine, self.health = loaded.card, loaded.engine, loaded.health
         self.voices = VoiceResolver(loaded.card, store, voice_aliases)
-        self.cloned_voices = ClonedVoices(loaded.engine, transcribe)
+        self.cloned_voices = ClonedVoices(loaded.engine, ledger, transcribe)
         self.metrics = meter_of(loaded.card)
         self.created_s = int(time.time())
         self.removing = False  # takes no new streams
@@ -155,12 +157,14 @@ class ModelRegistry:
         loaded: Sequence[LoadedModel],
         store: VoiceStore,
         meter_of: MeterOf,
+        ledger: Ledger,
         aliases: Sequence[str] = (),
         transcribe: Transcribe | None = None,
         voice_aliases: Mapping[str, str] | None = None,
     ) -> None:
         """The aliases are the operator's."""
         assert loaded
+        self._ledger = ledger
         self._voice_aliases = voice_aliases or {}
         self._store, self._meter_of, self._aliases, self._transcribe = store, meter_of, aliases, transcribe
         self._models: dict[str, ServedModel] = {}
@@ -188,6 +192,7 @@ class ModelRegistry:
             loaded,
             self._store,
             self._meter_of,
+            self._ledger,
             added=added,
             transcribe=self._transcribe,
             voice_aliases=self._voice_aliases,
@@ -201,7 +206,6 @@ class ModelRegistry:
         if self._models.get(model.name) is model:
             assert len(self._models) > 1
             del self._models[model.name]
-        model.cloned_voices.close()
         self._reserve_names()
 
     @property
@@ -244,10 +248,6 @@ class ModelRegistry:
     def figures(self) -> Iterator[EngineFigures]:
         for model in self:
             yield EngineFigures(model.name, model.engine.status(), model.health())
-
-    def close(self) -> None:
-        for model in self:
-            model.cloned_voices.close()
 
     def _uploaded(self, name: str) -> Voice | None:
         stored = self._store.get(name)

@@ -10,7 +10,6 @@ from oscine.audio.encoders import Format, checked_format, packet_bytes
 from oscine.audio.formats import FormatName
 from oscine.config import ServerConfig
 from oscine.errors import ConfigError, RequestError, TooLargeError
-from oscine.process.resources import WorkPool
 from oscine.request import RANDOM_SEED, SpeechRequest, VoiceSource
 from oscine.speech.capabilities import AUTO, check_can_clone, check_speaker_width, unsupported_script
 from oscine.speech.clips import ClipPolicy, fetch_clip
@@ -26,9 +25,6 @@ from oscine.voice import Voice
 
 _MAX_READ_CHARS = 300  # of any content; reading them in English takes about a millisecond
 _COMPRESSED_BYTES_PER_S = 20_000  # mp3, opus and aac stay below
-_TEXT_THREADS = 2
-_FILE_THREADS = 2
-_MAX_JOBS = 256  # that run or wait; a job holds one text
 _MAX_INLINE_CHARS = 2000  # a thousand characters take a millisecond to segment; longer texts leave the event loop
 
 
@@ -98,9 +94,7 @@ class SpeechPlanner:
     def __init__(self, config: ServerConfig, clip_policy: ClipPolicy, aligner: AsyncAligner | None = None) -> None:
         """Raises ConfigError."""
         self._clip_policy, self._aligner = clip_policy, aligner
-        self._pool = WorkPool("text", _TEXT_THREADS, _MAX_JOBS)
-        # Apart from the pool of the voice list, which must not delay requests.
-        self._files = WorkPool("voice file", _FILE_THREADS, _MAX_JOBS)
+        self._texts, self._files = clip_policy.ledger.pool("text"), clip_policy.ledger.pool("voice_file")
         self._level = config.text_level or ("spoken" if config.normalize else None)
         self._text_defaults = TextOptions(
             text_level=config.text_level, paragraph_pause_s=config.paragraph_pause_s or None
@@ -176,7 +170,7 @@ class SpeechPlanner:
 
     async def _check_text_options(self, request: SpeechRequest, language: str) -> None:
         if asked_level(request) == "spoken" and language.lower() != ENGLISH:  # may load tables
-            await self._pool.run(check_text_options, request, language)
+            await self._texts.run(check_text_options, request, language)
         else:
             check_text_options(request, language)
 
@@ -184,11 +178,7 @@ class SpeechPlanner:
         given = request.text, request, language, self.segmenter_config, self._max_text_chars
         if len(request.text) <= _MAX_INLINE_CHARS and _is_quick(request.text, request, language):
             return prepare_text(*given)
-        return await self._pool.run_while_wanted(prepare_text, *given)
-
-    def close(self) -> None:
-        self._pool.close()
-        self._files.close()
+        return await self._texts.run_while_wanted(prepare_text, *given)
 
     def preparation(self, plan: SpeechPlan | None) -> StreamingPreparation:
         """Prepares streaming text. `plan` None: the default settings."""
@@ -211,8 +201,8 @@ class SpeechPlanner:
                 check_speaker_width(len(asked.embedding), model.card, asked.param)
                 return Voice.from_embedding(asked.embedding), ()
             assert asked.clip is not None
-            content = await fetch_clip(asked.clip, self._clip_policy)
-            return await model.cloned_voices.get(content, asked.transcript)
+            # Without a name for the clip: it is gone before its voice is made.
+            return await model.cloned_voices.get(await fetch_clip(asked.clip, self._clip_policy), asked.transcript)
         if isinstance(asked, Voice) or model.card.kind == "voice_design":
             return (asked if isinstance(asked, Voice) else None), ()
         if model.voices.is_preset(asked):

@@ -12,6 +12,7 @@ from oscine.audio.encoders import AsyncEncoder, open_encoder, open_file_encoder
 from oscine.config import ServerConfig
 from oscine.speech.clips import ClipPolicy
 from oscine.speech.events import SpeechEvent
+from oscine.speech.limits import ledger_of
 from oscine.speech.models import LoadedModel, MeterOf, ModelRegistry
 from oscine.speech.phrase_cache import ModelPhrases, PhraseCache
 from oscine.speech.plan import SpeechPlan, SpeechPlanner
@@ -33,23 +34,24 @@ class SpeechService:
         aligner_meter: JobMeter | None = None,
     ) -> None:
         """The meters count the speeches of each model, and the aligner's jobs."""
-        self.config = config
+        self.config, self.ledger = config, ledger_of(config)
         self.voices_folder = Path(config.voices_dir).expanduser() if config.voices_dir else None
         presets = [speaker for model in models for speaker in model.card.speakers]
         reserved = reserved_names(presets, config.voice_aliases)
         self.voice_store = VoiceStore(self.voices_folder, reserved, config.max_voices)
         self.aligner: AsyncAligner | None = None
         if config.aligner:
-            self.aligner = AsyncAligner(Path(config.aligner), config.aligner_threads, aligner_meter)
+            self.aligner = AsyncAligner(Path(config.aligner), config.aligner_threads, self.ledger, aligner_meter)
         transcribe = self.aligner.transcribe if self.aligner else None
         self.models = ModelRegistry(
-            models, self.voice_store, meter_of, config.model_aliases, transcribe, config.voice_aliases
+            models, self.voice_store, meter_of, self.ledger, config.model_aliases, transcribe, config.voice_aliases
         )
         self.clip_policy = ClipPolicy(
             urls=config.ref_urls,
             hosts=config.ref_hosts,
             files_below=Path(config.ref_files_below) if config.ref_files_below else None,
             max_bytes=config.max_clip_bytes,
+            ledger=self.ledger,
         )
         self.planner = SpeechPlanner(config, self.clip_policy, self.aligner)
         self.phrases = PhraseCache(config.phrase_cache_bytes)
@@ -90,6 +92,5 @@ class SpeechService:
     def close(self) -> None:
         if self.aligner:
             self.aligner.close()
-        self.models.close()
-        self.planner.close()
+        self.ledger.close()
         self.encode_pool.shutdown(wait=False, cancel_futures=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
@@ -16,11 +16,11 @@ import numpy as np
 from oscine.align.aligner import Aligner, AlignerError, unknown_language
 from oscine.align.words import TimedWord, split_words, written_words
 from oscine.audio.pcm import Samples
-from oscine.errors import ConfigError, FieldError
+from oscine.errors import ConfigError, FieldError, OverloadedError
+from oscine.process.resources import Ledger
 from oscine.speech.events import SegmentEnded, Words
 
 _log = logging.getLogger(__name__)
-_MAX_QUEUED = 64  # segments; a segment of half a minute has 1.4 MB
 _Answer = TypeVar("_Answer")
 AlignerJob = Literal["align", "transcribe"]
 
@@ -41,11 +41,10 @@ class _NoMeter:
 
 
 class AsyncAligner:
-    def __init__(self, folder: Path, threads: int, meter: JobMeter | None = None) -> None:
+    def __init__(self, folder: Path, threads: int, ledger: Ledger, meter: JobMeter | None = None) -> None:
         """Raises ConfigError for a folder that has no model."""
         self._aligner, self._meter = Aligner(folder, threads), meter or _NoMeter()
-        self._pool = ThreadPoolExecutor(1, "oscine-align")
-        self._queued = 0
+        self._pool = ledger.pool("alignment")
         self._closed = False
 
     @property
@@ -59,7 +58,7 @@ class AsyncAligner:
 
     def start(self) -> None:
         """Loads the model in the background."""
-        self._pool.submit(self._load)
+        self._pool.executor.submit(self._load)
 
     async def align(self, pcm: bytes, rate_hz: int, text: str, language: str) -> list[TimedWord]:
         """Raises AlignerError."""
@@ -71,7 +70,7 @@ class AsyncAligner:
 
     def close(self) -> None:
         self._closed = True
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.executor.shutdown(wait=False, cancel_futures=True)
         self._aligner.close()
 
     def _load(self) -> None:
@@ -82,15 +81,14 @@ class AsyncAligner:
                 _log.error("the aligner cannot be started: %s", error)
 
     async def _run(self, name: AlignerJob, job: Callable[[], _Answer]) -> _Answer:
-        if self._queued >= _MAX_QUEUED:
-            self._meter.refused(name)
-            raise AlignerError(f"the aligner is too busy: {self._queued} segments wait for it")
-        self._queued += 1
-        try:
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(self._pool.admit())
+            except OverloadedError as error:
+                self._meter.refused(name)
+                raise AlignerError(f"the aligner is too busy: {error}") from None
             with self._meter.running(name):
-                return await asyncio.get_running_loop().run_in_executor(self._pool, job)
-        finally:
-            self._queued -= 1
+                return await asyncio.get_running_loop().run_in_executor(self._pool.executor, job)
 
 
 def check_aligner(aligner: AsyncAligner | None, language: str, param: str = "word_timestamps") -> None:

@@ -17,6 +17,7 @@ from oscine.server.api.model_admin import ModelAdmin, allowed_path
 from oscine.server.app import build_models_app
 from oscine.server.http.errors import api_error
 from oscine.server.http.metrics import Metrics
+from oscine.speech.limits import ledger_of
 from oscine.speech.models import LoadedModel, ModelRegistry
 from oscine.speech.voice_store import VoiceStore
 from oscine.types import EngineHealth, ModelCard
@@ -234,7 +235,9 @@ def test_two_removals_at_once_leave_one_model(engine: ScriptedEngine) -> None:
         other = ScriptedEngine()
         loaded = [LoadedModel.of(engine, CARD), LoadedModel.of(other, replace(CARD, name="other"))]
         store = VoiceStore(None, ())
-        admin = ModelAdmin(ModelRegistry(loaded, store, Metrics(tuple).of_model), store, None, ())
+        admin = ModelAdmin(
+            ModelRegistry(loaded, store, Metrics(tuple).of_model, ledger_of(ServerConfig())), store, None, ()
+        )
         results = await asyncio.gather(admin.remove(CARD.name, 0), admin.remove("other", 0), return_exceptions=True)
         admin.close()
         other.stop()

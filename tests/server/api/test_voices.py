@@ -13,6 +13,7 @@ import pytest
 from fastapi import FastAPI
 
 from oscine.config import ServerConfig
+from oscine.process.resources import Owner
 from oscine.server.api.schemas import invalid_field
 from oscine.server.api.voices import voice_routes
 from oscine.server.http.errors import handle_errors
@@ -434,11 +435,11 @@ def test_the_list_has_short_texts_however_long_those_of_the_voices_are(api: Api)
 def test_lists_that_nobody_reads_have_a_limit_together(api: Api) -> None:
     for number in range(200):
         api.store.add(f"v{number}", timbre(), consent="x" * 1024)
-    unread = api.service.connections.unread
-    unread.add(ServerConfig().max_bytes_in_flight)
+    unread = api.service.ledger["response"]
+    unread.change(Owner(), ServerConfig().max_bytes_in_flight)
     refused = api("GET")
     assert refused.status_code == 429 and "large responses of all clients have 256 MiB" in refused.text
-    unread.remove(ServerConfig().max_bytes_in_flight)
+    unread.change(Owner(), -ServerConfig().max_bytes_in_flight)
     assert api("GET").status_code == 200 and len(unread) == 0
 
 

@@ -7,7 +7,9 @@ import pytest
 
 from oscine.config import ServerConfig
 from oscine.errors import RequestError
+from oscine.process.resources import Owner, current_owner
 from oscine.server.dialects.kept_files import KeptFile, KeptFiles
+from oscine.speech.limits import ledger_of
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -17,15 +19,24 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(bounded())
 
 
+def kept_files(config: ServerConfig) -> KeptFiles:
+    return KeptFiles(ledger_of(config)["kept_file"], config.kept_files_s)
+
+
+def add(files: KeptFiles, size: int, key: str) -> KeptFile | None:
+    current_owner.set(Owner(key))
+    return files.add(bytes(size), "audio/wav", "wav")
+
+
 def kept(files: KeptFiles, size: int, key: str = "") -> KeptFile:
-    file = files.add(bytes(size), "audio/wav", "wav", key)
+    file = add(files, size, key)
     assert file is not None
     return file
 
 
 def test_a_file_is_found_by_its_name_alone() -> None:
     async def test() -> None:
-        files = KeptFiles(ServerConfig())
+        files = kept_files(ServerConfig())
         one, other = kept(files, 10), kept(files, 10)
         assert files.get(one.name) is one and one.name != other.name
         assert len(one.name) > 40 and one.name.endswith(".wav")
@@ -37,7 +48,7 @@ def test_a_file_is_found_by_its_name_alone() -> None:
 
 def test_an_expired_file_is_deleted() -> None:
     async def test() -> None:
-        files = KeptFiles(ServerConfig(kept_files_s=1))
+        files = kept_files(ServerConfig(kept_files_s=1))
         later: list[Callable[[], None]] = []
         loop = asyncio.get_running_loop()
         loop.call_later = lambda delay_s, call, *values: later.append(  # type: ignore[method-assign, assignment]
@@ -56,12 +67,12 @@ def test_an_expired_file_is_deleted() -> None:
 
 def test_a_key_cannot_take_the_room_of_others() -> None:
     async def test() -> None:
-        files = KeptFiles(ServerConfig(kept_files_bytes=100, kept_files_bytes_per_key=60))
+        files = kept_files(ServerConfig(kept_files_bytes=100, kept_files_bytes_per_key=60))
         file = kept(files, 50, "a")
-        assert files.add(bytes(20), "audio/wav", "wav", "a") is None
+        assert add(files, 20, "a") is None
         kept(files, 50, "b")
-        assert files.add(bytes(1), "audio/wav", "wav", "c") is None
-        assert files.add(bytes(61), "audio/wav", "wav", "d") is None
+        assert add(files, 1, "c") is None
+        assert add(files, 61, "d") is None
         assert files.get(file.name) is file and files.size == 100
 
     run(test)
@@ -69,7 +80,7 @@ def test_a_key_cannot_take_the_room_of_others() -> None:
 
 def test_only_files_that_were_fetched_make_room() -> None:
     async def test() -> None:
-        files = KeptFiles(ServerConfig(kept_files_bytes=100, kept_files_bytes_per_key=60))
+        files = kept_files(ServerConfig(kept_files_bytes=100, kept_files_bytes_per_key=60))
         first, second, third = kept(files, 30, "a"), kept(files, 30, "a"), kept(files, 40, "b")
         second.fetched = third.fetched = True
         fourth = kept(files, 30, "a")  # the key's own files suffice

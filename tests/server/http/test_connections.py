@@ -12,7 +12,6 @@ import pytest
 from fastapi import FastAPI
 
 from oscine.config import ServerConfig
-from oscine.process.resources import BytesInFlight
 from oscine.server.app import build_app
 from oscine.server.http import connections, http_protocol
 from oscine.server.http import json_body as request_body
@@ -156,14 +155,14 @@ def test_large_bodies_of_all_clients_have_a_limit_together(
 ) -> None:
     first, second = opened(), opened()
     first.sendall(post("/v1/audio/speech", MIB) + bytes(MIB - 1))
-    eventually(lambda: len(service.connections.in_flight) == MIB - 1 - BytesInFlight.SMALL)
+    eventually(lambda: len(service.ledger["request"]) == MIB - 1 - 64 * 2**10)
     second.sendall(post("/v1/audio/speech", MIB) + bytes(MIB - 1))
     head = head_of(second)
     assert head.startswith(b"HTTP/1.1 429 ") and b"retry-after: 2" in head
     small = {"json": {"input": "Hello.", "response_format": "pcm"}, "headers": {"authorization": f"Bearer {KEY}"}}
     assert httpx.post(f"{url}/v1/audio/speech", **small, trust_env=False, timeout=600).status_code == 200  # type: ignore[arg-type]
     first.close()
-    eventually(lambda: len(service.connections.in_flight) == 0)
+    eventually(lambda: len(service.ledger["request"]) == 0)
 
 
 # --- WebSockets ---
@@ -207,12 +206,12 @@ def test_a_message_that_does_not_end_counts_as_bytes_in_flight(opened: Connect, 
     first, second = opened(), opened()
     handshake(first)
     first.sendall(partial(0x81, MIB - 100_000))
-    eventually(lambda: len(service.connections.in_flight) > MIB // 2)
+    eventually(lambda: len(service.ledger["request"]) > MIB // 2)
     handshake(second)
     second.sendall(partial(0x81, MIB - 100_000))
     assert rest_of(second)[:4] == b"\x88" + bytes([2 + 55]) + (1013).to_bytes(2, "big")
     first.close()
-    eventually(lambda: len(service.connections.in_flight) == 0)
+    eventually(lambda: len(service.ledger["request"]) == 0)
 
 
 def test_a_message_of_too_many_fragments_ends_the_session(opened: Connect) -> None:

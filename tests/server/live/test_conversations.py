@@ -78,4 +78,4 @@ def test_a_conversation_ends_as_it_should(running: tuple[ScriptedEngine, Server]
         assert other.say("And I?").sound == spoken("And I?", 3)
     eventually(lambda: server.service.streams == 0 and len(server.service.connections) == 0)
     eventually(lambda: engine.status().slots_active + engine.status().queued == 0)
-    assert len(server.service.connections.in_flight) == 0
+    assert len(server.service.ledger["request"]) == 0

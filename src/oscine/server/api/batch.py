@@ -14,7 +14,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, PrivateAttr, ValidationError
 
 from oscine.errors import FieldError, OscineError, clear_tracebacks
-from oscine.process.resources import Collection
+from oscine.process.resources import Holding
 from oscine.server.api.renderers import missing_times, usage_fields, verbose_words
 from oscine.server.api.schemas import ALIASES, BatchBody, BatchItem, invalid_field, listed_fields
 from oscine.server.http.errors import ApiError, api_error
@@ -115,7 +115,7 @@ class _SpeechBatch:
 
     def __init__(self, service: Service, body: BatchBody, key: str) -> None:
         self._service, self._body, self._items, self._key = service, body, body.items, key
-        self._collected: list[Collection] = []  # of the items that were spoken
+        self._collected: list[Holding] = []  # of the items that were spoken
         self._defaults = body.model_dump(exclude_unset=True, exclude={"items"})
         self._own_stream_free = True
         self._item_ended = asyncio.Condition()
@@ -205,7 +205,7 @@ class _SpeechBatch:
     async def _speak(self, index: int, item: BatchItem, record: SpeechRecord) -> BatchResult:
         model = self._service.route(item)
         record.use(model.metrics)
-        file, collected = WholeFile(), self._service.collected.open(self._key)
+        file, collected = WholeFile(), self._service.ledger["audio"].open()
 
         async def render(plan: SpeechPlan, event: SpeechEvent) -> None:
             self._progress_s = time.monotonic()

@@ -76,7 +76,7 @@ _BODY = {
 
 def consent_routes(service: Service) -> APIRouter:
     router = APIRouter(prefix="/v1/audio/voice_consents", tags=["voices"], route_class=JsonRoute)
-    store, files = service.consent_store, service.files
+    store, files = service.consent_store, service.ledger.pool("file")
 
     @router.post("", summary="Upload a consent recording", openapi_extra=_BODY, responses=described(400, 401, 409, 413))
     async def upload_consent(request: Request) -> VoiceConsent:

@@ -22,6 +22,7 @@ _BodyRate = Annotated[QueriedRate, Query(description="Of the body.")]
 
 def encode_routes(service: Service) -> APIRouter:
     router = APIRouter(tags=["speech"])
+    conversions = service.ledger.pool("conversion")
     files = {form.media_type: _BINARY for form in FORMATS.values()}
 
     @router.post(
@@ -39,10 +40,10 @@ def encode_routes(service: Service) -> APIRouter:
             raise RequestError(f"the body must be 16-bit PCM of at least one sample, got {len(pcm)} bytes")
 
         async def produce(writer: ResponseWriter) -> None:
-            with service.api_keys.stream(request.state.api_key), service.conversions.admit():
-                data = await _encoded(pcm, AsyncEncoder(encoder, service.conversions.executor))
+            with service.api_keys.stream(request.state.api_key), conversions.admit():
+                data = await _encoded(pcm, AsyncEncoder(encoder, conversions.executor))
             headers = {"content-type": FORMATS[response_format].media_type}
-            await write_whole(writer, data, headers, service.connections.unread)
+            await write_whole(writer, data, headers, service.ledger["response"])
 
         return StreamingSpeechResponse(produce, service.config.stalled_s)
 

@@ -138,7 +138,7 @@ class Whole(Renderer):
     def __init__(self, writer: ResponseWriter, plan: SpeechPlan, call: Call) -> None:
         super().__init__(writer, plan, call)
         self._file = WholeFile()
-        self._collected = call.service.collected.open(call.key)
+        self._collected = call.service.ledger["audio"].open()
 
     async def render(self, event: SpeechEvent) -> None:
         await super().render(event)

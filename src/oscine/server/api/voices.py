@@ -34,6 +34,7 @@ _MAX_NOTE_CHARS = {"consent": MAX_CONSENT_CHARS, "speaker_description": MAX_TEXT
 _MAX_REFERENCE_FRAMES = 750  # of an imported voice: a minute, the longest clip that is cloned
 _LISTED_CHARS = 100  # of each text of a voice, in lists
 _MAX_LISTED = 1000  # uploaded voices, in one list
+_OCTETS = {"content-type": "application/octet-stream"}
 _VOICE_FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 
@@ -173,7 +174,12 @@ Overwrite = Annotated[bool, Query(description="Replaces the voice of this name."
 
 def voice_routes(service: Service) -> APIRouter:
     router = APIRouter(prefix="/v1/audio/voices", tags=["voices"])
-    store, files = service.voice_store, service.files
+    store, files = service.voice_store, service.ledger.pool("file")
+
+    def whole_response(data: bytes, headers: dict[str, str]) -> Response:
+        return StreamingSpeechResponse(
+            lambda writer: write_whole(writer, data, headers, service.ledger["response"]), service.config.stalled_s
+        )
 
     @router.get("", summary="All voices", response_model=VoiceList, responses=described(400, 401))
     async def list_voices(format: ListFormat = None, limit: Limit = _MAX_LISTED, after: After = None) -> Response:
@@ -184,10 +190,7 @@ def voice_routes(service: Service) -> APIRouter:
             return VoiceList.of(models, page, objects=format == "objects", first=not after).model_dump_json().encode()
 
         data = await files.run(listed)
-        headers = {"content-type": "application/json"}
-        return StreamingSpeechResponse(
-            lambda writer: write_whole(writer, data, headers, service.connections.unread), service.config.stalled_s
-        )
+        return whole_response(data, {"content-type": "application/json"})
 
     @router.post(
         "", summary="Upload a voice", openapi_extra=UPLOAD_BODY, responses=described(400, 401, 409, 413, 429, 503)
@@ -272,7 +275,7 @@ def voice_routes(service: Service) -> APIRouter:
         stored, content = await files.run(store.export, name)
         audit("voice exported", voice=stored.name, content_hash=stored.voice.content_hash)
         disposition = f'attachment; filename="{stored.id}.safetensors"'  # an id has no quotes
-        return Response(content, media_type="application/octet-stream", headers={"content-disposition": disposition})
+        return whole_response(content, {**_OCTETS, "content-disposition": disposition})
 
     @router.get("/{name}", summary="An uploaded voice", responses=described(400, 401, 404))
     async def retrieve_voice(name: str) -> UploadedVoice:
@@ -289,7 +292,7 @@ def voice_routes(service: Service) -> APIRouter:
 
 
 async def _stored(service: Service, name: str) -> StoredVoice:
-    stored = await service.files.run(service.voice_store.get, name)
+    stored = await service.ledger.pool("file").run(service.voice_store.get, name)
     if stored is None:
         raise not_uploaded(name)
     return stored
@@ -298,7 +301,7 @@ async def _stored(service: Service, name: str) -> StoredVoice:
 async def _check_consent(service: Service, consent_id: str) -> None:
     """Raises NotFoundError for an id of a consent that does not exist; any other text may be a consent."""
     try:
-        await service.files.run(service.consent_store.get, consent_id)
+        await service.ledger.pool("file").run(service.consent_store.get, consent_id)
     except NotFoundError as error:
         error.param = "consent"
         raise

@@ -177,7 +177,7 @@ class AnswerRenderer(Json):
 
     async def send(self, data: bytes, words: list[Words], end: Ended) -> None:
         media_type = self._plan.format.media_type
-        kept = self._call.service.kept_files.add(data, media_type, self._plan.format.name, self._call.key)
+        kept = self._call.service.kept_files.add(data, media_type, self._plan.format.name)
         about = {"usage": _usage(self._call.body, end), "status_code": 200}
         await self.start()
         if kept:

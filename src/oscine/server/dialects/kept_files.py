@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections import Counter
 from dataclasses import dataclass
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from oscine.config import ServerConfig
 from oscine.errors import NotFoundError
+from oscine.process.resources import Account, Owner, current_owner
 from oscine.server.http.streaming_response import ResponseWriter, StreamingSpeechResponse
 
 FILES_PATH = "/files/"
@@ -26,7 +25,7 @@ _TOKEN_BYTES = 32
 @dataclass(slots=True, eq=False)
 class KeptFile:
     name: str  # in the URL
-    key: str  # of the client that it was made for
+    owner: Owner  # the client that it was made for
     data: bytes
     media_type: str
     expires_at: int  # unix seconds
@@ -36,20 +35,19 @@ class KeptFile:
 class KeptFiles:
     """A file is there until it expires. Before that, it only makes room for others if it has been fetched."""
 
-    def __init__(self, config: ServerConfig) -> None:
-        self._keep_s = config.kept_files_s
-        self._max_bytes, self._max_key_bytes = config.kept_files_bytes, config.kept_files_bytes_per_key
+    def __init__(self, account: Account, keep_s: float) -> None:
+        self._account, self._keep_s = account, keep_s
         self._files: dict[str, KeptFile] = {}  # by name, oldest first
-        self._bytes: Counter[str] = Counter()  # by key
 
-    def add(self, data: bytes, media_type: str, suffix: str, key: str) -> KeptFile | None:
+    def add(self, data: bytes, media_type: str, suffix: str) -> KeptFile | None:
         """Returns None if there is no room. Called on the event loop, which deletes the file when it expires."""
-        if not self._make_room(len(data), key):
+        owner = current_owner.get()
+        if not self._make_room(len(data), owner):
             return None
         name = f"{secrets.token_urlsafe(_TOKEN_BYTES)}.{suffix}"
-        file = KeptFile(name, key, data, media_type, int(time.time() + self._keep_s))
+        file = KeptFile(name, owner, data, media_type, int(time.time() + self._keep_s))
         self._files[name] = file
-        self._bytes[key] += len(data)
+        self._account.change(owner, len(data))
         asyncio.get_running_loop().call_later(self._keep_s, self._remove, file)
         return file
 
@@ -63,27 +61,23 @@ class KeptFiles:
     @property
     def size(self) -> int:
         """Bytes of all files."""
-        return self._bytes.total()
+        return len(self._account)
 
-    def _make_room(self, size: int, key: str) -> bool:
-        if size > min(self._max_bytes, self._max_key_bytes):
+    def _make_room(self, size: int, owner: Owner) -> bool:
+        limit = self._account.limit
+        if any(most is not None and size > most for most in (limit.in_all, limit.per_key, limit.per_address)):
             return False
         for file in [file for file in self._files.values() if file.fetched]:
-            if self._fits(size, key):
+            if self._account.has_room(owner, size):
                 break
-            if file.key == key or self.size + size > self._max_bytes:
+            if file.owner.key == owner.key or self.size + size > limit.in_all:
                 self._remove(file)
-        return self._fits(size, key)
-
-    def _fits(self, size: int, key: str) -> bool:
-        return self.size + size <= self._max_bytes and self._bytes[key] + size <= self._max_key_bytes
+        return self._account.has_room(owner, size)
 
     def _remove(self, file: KeptFile) -> None:
         if self._files.pop(file.name, None) is None:
             return
-        self._bytes[file.key] -= len(file.data)
-        if not self._bytes[file.key]:
-            del self._bytes[file.key]
+        self._account.change(file.owner, -len(file.data))
 
 
 def kept_file_routes(files: KeptFiles, stalled_s: float) -> APIRouter:

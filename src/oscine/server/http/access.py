@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from oscine.errors import NotAllowedError, OverloadedError, UnauthorizedError, counted
+from oscine.process.resources import current_owner
 from oscine.server.http.logs import audit, key_number
 from oscine.speech.clips import matches_host, without_dot
 
@@ -32,8 +33,11 @@ class ApiKeys:
         self._streams: Counter[str] = Counter()
 
     def authenticate(self, headers: Mapping[str, str], subprotocols: Sequence[str] = ()) -> str:
-        """Returns the client's key, or "" if the server needs none. Raises UnauthorizedError."""
-        return _checked(_given_key(headers, subprotocols), self._keys + self._admin_keys) if self._keys else ""
+        """Returns the client's key, or "" if the server needs none. What the client holds from now on counts for it.
+        Raises UnauthorizedError."""
+        own = _checked(_given_key(headers, subprotocols), self._keys + self._admin_keys) if self._keys else ""
+        current_owner.set(current_owner.get()._replace(key=own))
+        return own
 
     def check_admin(self, headers: Mapping[str, str]) -> None:
         """Raises NotAllowedError if the server has no admin keys, and UnauthorizedError for any other key."""

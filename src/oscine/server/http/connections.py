@@ -12,7 +12,6 @@ from typing import Protocol
 
 from oscine.config import ServerConfig
 from oscine.errors import NotReadyError
-from oscine.process.resources import BytesInFlight
 from oscine.server.http.logs import log_fields
 
 _log = logging.getLogger(__name__)
@@ -40,8 +39,6 @@ class OpenConnections:
         self._per_address: Counter[str] = Counter()
         self._refused = 0
         self._reported_s = float("-inf")
-        self.in_flight = BytesInFlight(config.max_bytes_in_flight)
-        self.unread = BytesInFlight(config.max_bytes_in_flight, "responses")
 
     def __len__(self) -> int:
         return len(self._open)

@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from oscine.errors import RequestError, TimedOutError, TooLargeError
-from oscine.process.resources import BytesInFlight
+from oscine.process.resources import Account
 from oscine.server.api.schemas import invalid_field
 
 BODY_S = 30.0  # for the first bytes; each further one adds its share
@@ -38,11 +38,11 @@ _Body = TypeVar("_Body", bound=BaseModel)
 class RequestBody:
     """The `receive` of a request. Counts the body as it arrives, because content-length may be missing or wrong."""
 
-    def __init__(self, headers: Headers, receive: Receive, max_bytes: int, in_flight: BytesInFlight) -> None:
+    def __init__(self, headers: Headers, receive: Receive, max_bytes: int, account: Account) -> None:
         """Raises TooLargeError if the request announces too much."""
-        self._receive, self._max_bytes, self._in_flight = receive, max_bytes, in_flight
+        self._receive, self._max_bytes, self._held = receive, max_bytes, account.open()
         self._begun_s = asyncio.get_running_loop().time()
-        self._received = self._counted = 0
+        self._received = 0
         self._complete = False
         content_length = headers.get("content-length", "")
         if content_length.isdecimal() and int(content_length) > max_bytes:
@@ -62,16 +62,12 @@ class RequestBody:
         self._received += len(received.get("body", b""))
         if self._received > self._max_bytes:
             raise self._too_large()
-        uncounted = self._received - self._counted - BytesInFlight.SMALL
-        if uncounted > 0:
-            self._in_flight.add(uncounted)
-            self._counted += uncounted
+        self._held.resize(self._received)
         return received
 
     def close(self) -> None:
         """Uncounts the body, at the end of the request."""
-        self._in_flight.remove(self._counted)
-        self._counted = 0
+        self._held.close()
 
     def _too_large(self) -> TooLargeError:
         return TooLargeError(f"the body exceeds the limit of {self._max_bytes / 2**20:.3g} MiB; split the request")

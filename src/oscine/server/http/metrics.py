@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from oscine.process.resources import Account
 from oscine.speech.models import EngineFigures
 from oscine.speech.phrase_cache import PhraseCache
 from oscine.speech.words import AlignerJob
@@ -31,7 +32,9 @@ INTERVAL_S = 0.02  # between two measurements of the lag; a shorter hold of the 
 class Metrics:
     """Metrics of speech have the label `model`; it is empty for requests that were refused before one was chosen."""
 
-    def __init__(self, engines: Callable[[], Iterable[EngineFigures]]) -> None:
+    def __init__(
+        self, engines: Callable[[], Iterable[EngineFigures]], accounts: Callable[[], Iterable[Account]] = tuple
+    ) -> None:
         registry = self.registry = CollectorRegistry()
 
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -72,9 +75,8 @@ class Metrics:
             registry=registry,
         )
         self.connections = Gauge("oscine_connections", "Open connections.", registry=registry)
-        text = "Size of large request bodies, and of large answers that are not read yet."
-        self.bytes_in_flight = Gauge("oscine_bytes_in_flight", text, registry=registry)
         registry.register(_EngineCollector(engines))
+        registry.register(_LedgerCollector(accounts))
 
     def watch_phrases(self, cache: PhraseCache) -> None:
         self.registry.register(_PhraseCollector(cache))
@@ -164,6 +166,22 @@ class _PhraseCollector(Collector):
         yield CounterMetricFamily("oscine_phrase_cache_hits", "Segments from the phrase cache.", cache.hits)
         yield CounterMetricFamily("oscine_phrase_cache_misses", "Segments that it did not have.", cache.misses)
         yield GaugeMetricFamily("oscine_phrase_cache_bytes", "Size of the phrases in it.", cache.bytes)
+
+
+class _LedgerCollector(Collector):
+    def __init__(self, accounts: Callable[[], Iterable[Account]]) -> None:
+        self._accounts = accounts
+
+    def collect(self) -> Iterable[Metric]:
+        held = {
+            False: GaugeMetricFamily("oscine_held_bytes", "Bytes that requests hold in memory.", labels=["kind"]),
+            True: GaugeMetricFamily("oscine_jobs", "Jobs that run or wait for a thread.", labels=["kind"]),
+        }
+        refused = CounterMetricFamily("oscine_refused", "Requests that a limit of the ledger refused.", labels=["kind"])
+        for account in self._accounts():
+            held[account.limit.threads > 0].add_metric([account.limit.kind], len(account))
+            refused.add_metric([account.limit.kind], account.refused)
+        yield from (*held.values(), refused)
 
 
 _Figure = Callable[[EngineFigures], float]

@@ -19,8 +19,10 @@ from starlette.websockets import WebSocket
 from uvicorn.protocols.utils import ClientDisconnected
 
 from oscine.errors import NotAllowedError, clear_tracebacks, shown_name
+from oscine.process.resources import Owner, current_owner
 from oscine.server.dialects.kept_files import FILES_PATH
 from oscine.server.http.access import AllowedHosts, host_name
+from oscine.server.http.connections import client_network
 from oscine.server.http.errors import api_error, error_response
 from oscine.server.http.json_body import RequestBody
 from oscine.server.http.logs import client_address, key_number, log_fields, request_id
@@ -75,7 +77,9 @@ class RequestMiddleware:
         own_id = given_id if _ID.fullmatch(given_id) else secrets.token_hex(8)
         token = request_id.set(own_id)
         key_number.set(None)
-        client_address.set(scope["client"][0] if scope.get("client") else None)
+        address = scope["client"][0] if scope.get("client") else None
+        client_address.set(address)
+        current_owner.set(Owner(address=client_network(address)))  # the key joins when it is checked
         scope.setdefault("state", {})["request_id"] = own_id
         try:
             if scope["type"] == "http":
@@ -121,8 +125,7 @@ class RequestMiddleware:
                 raise NotAllowedError("requests from web pages of this origin are not allowed; add it to cors_origins")
             scope["state"]["api_key"] = self._authenticate(scope, headers)
             inner = {**scope, "method": "GET"} if is_head else scope
-            limits = self._service.config.max_body_bytes, self._service.connections.in_flight
-            body = RequestBody(headers, receive, *limits)
+            body = RequestBody(headers, receive, self._service.config.max_body_bytes, self._service.ledger["request"])
             app = self._direct.get((scope["method"], scope["path"]), self._app)
             with contextlib.closing(body):
                 await app(inner, body, send_with_headers)

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from oscine.errors import clear_tracebacks
-from oscine.process.resources import BytesInFlight
+from oscine.process.resources import Account
 from oscine.server.http.errors import error_response
 
 _SLICE_BYTES = 2**20
@@ -113,7 +113,7 @@ class StreamingSpeechResponse(Response):
             await refused(scope, receive, send)
 
 
-async def write_whole(writer: ResponseWriter, data: bytes, headers: Mapping[str, str], unread: BytesInFlight) -> None:
+async def write_whole(writer: ResponseWriter, data: bytes, headers: Mapping[str, str], unread: Account) -> None:
     """Writes a response with all of its body, which counts as unread until the last slice is sent. Raises
     OverloadedError, before the first byte, if clients leave too much unread."""
     with unread.hold(len(data)):

@@ -11,8 +11,8 @@ from websockets.frames import Frame
 from websockets.http11 import Request
 
 from oscine.errors import OverloadedError
-from oscine.process.resources import BytesInFlight
-from oscine.server.http.connections import OpenConnections
+from oscine.process.resources import Holding, Owner
+from oscine.server.http.connections import OpenConnections, client_network
 from oscine.server.http.errors import HeadTooLargeError
 from oscine.server.http.http_protocol import raw_error
 
@@ -29,7 +29,8 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
     _fragments_bytes = 0  # complete fragments of an incomplete message
     _partial_bytes = 0  # of an incomplete frame
     _progressed = False  # the last bytes completed something
-    _counted_bytes = 0  # in flight
+    _complete_bytes = 0  # of messages that the application has not handled
+    _held: Holding | None = None  # all of these
 
     @property
     def _connections(self) -> OpenConnections:
@@ -45,7 +46,8 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.leave(self)
-        self._connections.in_flight.remove(self._counted_bytes)
+        if self._held:
+            self._held.close()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -73,6 +75,9 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     async def receive(self) -> ASGIReceiveEvent:
+        if self.queue.empty():  # the application has handled all
+            self._complete_bytes = 0
+            self._count_bytes()
         message = await super().receive()  # may resume reading
         if self._unparsed and not self.transport.is_closing():
             self.transport.pause_reading()
@@ -100,14 +105,18 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
             self._count_bytes()
 
     def _count_bytes(self) -> None:
-        counted = max(0, self._fragments_bytes + self._partial_bytes - BytesInFlight.SMALL)
-        if counted != self._counted_bytes:
+        size = self._complete_bytes + self._fragments_bytes + self._partial_bytes
+        if size and self._held is None:
+            # The key is not known here. A proxy's header has changed the address by now.
+            client = self.scope.get("client")
+            network = client_network(client[0] if client else None)
+            account = self.config.app.state.service.ledger["request"]  # type: ignore[union-attr]
+            self._held = account.open(Owner(f"websockets of {network}", network))
+        if self._held:
             try:
-                self._connections.in_flight.add(counted - self._counted_bytes)
+                self._held.resize(size)
             except OverloadedError:
                 self._fail(1013, "too many large messages of all clients; try again later")
-            else:
-                self._counted_bytes = counted
 
     def _fail(self, code: int, reason: str) -> None:
         self.conn.fail(code, reason)
@@ -134,6 +143,7 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         super().handle_cont(event)
 
     def send_receive_event_to_app(self) -> None:
+        self._complete_bytes += self._fragments_bytes
         self._fragments_bytes = 0
         super().send_receive_event_to_app()
 

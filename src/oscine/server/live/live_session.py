@@ -47,6 +47,7 @@ _MAX_BAD_MESSAGES = 100  # in a row
 _MAX_QUEUED_UTTERANCES = 1000
 _MAX_SPOKEN_TIMELINES = 100  # utterances that were sent whole and may still be playing
 _WATCH_INTERVAL_S = 0.5
+_CHARACTER_BYTES = 4  # at most
 _PUSH_CHARS = 2000  # segmented at once; a thousand characters take a millisecond
 _PUSH_NUMBERS = 100  # the same for texts whose numbers are spelled out; one takes up to a tenth of a millisecond
 
@@ -68,6 +69,7 @@ class LiveSession:
         self._closing = False
         self._speaker: asyncio.Task[None] | None = None
         self._wake_speaker = asyncio.Event()
+        self._pending_text = service.ledger["live_text"].open()
         self._active_s = time.monotonic()
 
     async def run(self) -> None:
@@ -93,6 +95,7 @@ class LiveSession:
                 await self._connection.close(ends[0] if ends else CloseConnection(1011, api_error(group.exceptions[0])))
             clear_tracebacks(group)
         finally:
+            self._pending_text.close()
             self._speaker = None  # its cancellation holds a frame that holds this session
 
     async def _speak(self) -> None:
@@ -111,6 +114,7 @@ class LiveSession:
         idle_s = self._service.config.live_idle_s
         while True:
             await asyncio.sleep(_WATCH_INTERVAL_S)
+            self._pending_text.resize(_CHARACTER_BYTES * self._pending_chars)
             if not self._utterances:
                 self._check_draining()
             elif self._utterances[0] is self._open:
@@ -201,7 +205,7 @@ class LiveSession:
         except RequestError as error:
             raise ApiError(400, str(error), param="text") from None
         max_chars = self._service.config.max_text_chars
-        pending_chars = sum(utterance.pending_chars for utterance in self._utterances)
+        pending_chars = self._pending_chars
         if pending_chars + len(text) > max_chars:
             raise ApiError(
                 413,
@@ -209,11 +213,16 @@ class LiveSession:
                 f"{max_chars}. This piece was dropped: send it again later",
                 param="text",
             )
+        self._pending_text.resize(_CHARACTER_BYTES * (pending_chars + len(text)))
         utterance = self._open = self._open or self._begin()
         step = _PUSH_NUMBERS if utterance.text.changes_words else _PUSH_CHARS
         for begin in range(0, len(text), step):
             utterance.push(text[begin : begin + step])
             await asyncio.sleep(0)
+
+    @property
+    def _pending_chars(self) -> int:
+        return sum(utterance.pending_chars for utterance in self._utterances)
 
     async def _commit(self, message: InputCommit) -> None:
         """The text so far is spoken to its end. The utterance goes on."""

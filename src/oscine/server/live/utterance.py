@@ -54,7 +54,7 @@ class LiveUtterance:
         self._record: _Record | None = None  # from the start of `run`
         self._file: LiveFile | None = None  # the one that is being sent
         self._held = b""  # of a file that is sent whole
-        self._collected = service.collected.open(api_key)
+        self._collected = service.ledger["audio"].open()
         self._files = 0  # that have ended: one, or one for each sentence
         self._ended = False  # the last file or an error was sent, or there was nothing to say
         self._done = False  # the end of the utterance was sent
