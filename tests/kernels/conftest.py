@@ -2,30 +2,14 @@
 
 import importlib.util
 import os
-from typing import Any
 
 import pytest
 import torch
 
-
-def _teach_the_interpreter_numpy() -> None:
-    """Triton 3.6 (not 3.7) converts loop bounds by int(array), which numpy 2.4 refuses for arrays of one element."""
-    from triton.runtime import interpreter
-
-    patch = interpreter._patch_lang_tensor
-
-    def patch_with_item(tensor: Any, scope: Any) -> None:
-        patch(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
-
-    interpreter._patch_lang_tensor = patch_with_item
-
-
 if os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton"):
-    import triton
+    from tests.kernels.interpreter import prepare_interpreter
 
-    if triton.__version__.startswith("3.6."):
-        _teach_the_interpreter_numpy()
+    prepare_interpreter()
 
 
 @pytest.hookimpl(tryfirst=True)
