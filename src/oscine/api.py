@@ -16,14 +16,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import numpy as np
-
 from oscine.audio import checks as clip_checks
 from oscine.audio.checks import ClipWarning
 from oscine.audio.clips import read_clip
 from oscine.audio.decoding.wire import REFERENCE_CLIP
 from oscine.audio.encoders import AsyncEncoder, open_encoder
-from oscine.audio.pcm import Samples
+from oscine.audio.pcm import Samples, samples_of
 from oscine.config import EngineConfig, PacingConfig, WorkerConfig
 from oscine.engine.build import build_engine
 from oscine.engine.remote.client import EngineClient
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
     from oscine.voice import Voice
 
 _T = TypeVar("_T")
-_SCALE = np.float32(32767)
 DEFAULT_SLOTS = 8
 _CLOSED = "this Oscine is closed; create another one, or close it after its last speech"
 
@@ -79,7 +76,7 @@ class Oscine:
         if not isinstance(model, str | os.PathLike):
             raise ConfigError(f"model must be a folder, a hub id or {DEMO!r}, got {type(model).__name__}")
         self._engine = build_engine(model, config or offline_config(slots), progress, device=device, dtype=dtype)
-        self._event_loop = _EventLoopThread()  # runs the synchronous calls
+        self._event_loop = EventLoopThread("oscine-api")  # runs the synchronous calls
         self._finalizer = weakref.finalize(self, _shut_down, self._engine, self._event_loop)
 
     def close(self) -> None:
@@ -147,14 +144,13 @@ class Oscine:
     def stream(self, request: SpeechRequest) -> Iterator[Samples]:
         """Yields the samples of `speak` in pieces, as they are generated. Bad input raises here, before the first
         piece. Leaving the iteration cancels the speech."""
-        request = self._checked(request)
+        made = self._pieces(self._checked(request))
         pieces: queue.SimpleQueue[Samples | BaseException | None] = queue.SimpleQueue()
 
         async def produce() -> None:
             try:
-                async for event in self._events(request):
-                    if isinstance(event, Audio) and event.data:
-                        pieces.put(_samples(event.data))
+                async for piece in made:
+                    pieces.put(piece)
                 pieces.put(None)
             except asyncio.CancelledError:
                 pieces.put(EngineError(_CLOSED))
@@ -207,15 +203,13 @@ class Oscine:
     @takes_request(SpeechRequest)
     def astream(self, request: SpeechRequest) -> AsyncGenerator[Samples, None]:
         """The async form of `stream`. Closing the generator cancels the speech."""
-        request = self._checked(request)
+        return self._pieces(self._checked(request))
 
-        async def produce() -> AsyncGenerator[Samples, None]:
-            async with contextlib.aclosing(self._events(request)) as events:
-                async for event in events:
-                    if isinstance(event, Audio) and event.data:
-                        yield _samples(event.data)
-
-        return produce()
+    async def _pieces(self, request: SpeechRequest) -> AsyncGenerator[Samples, None]:
+        async with contextlib.aclosing(self._events(request)) as events:
+            async for event in events:
+                if isinstance(event, Audio) and event.data:
+                    yield samples_of(event.data)
 
     def _check_open(self) -> None:
         if not self._finalizer.alive:
@@ -266,7 +260,7 @@ class Oscine:
             file.add(event)
         assert request.seed is not None
         rate_hz = request.sample_rate or self.sample_rate
-        return Speech(_samples(file.data), rate_hz, file.codes, file.end.finish_reason, request.seed)
+        return Speech(samples_of(file.data), rate_hz, file.codes, file.end.finish_reason, request.seed)
 
     def _wait_for(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         future = self._event_loop.start(coroutine)
@@ -278,23 +272,19 @@ class Oscine:
             future.cancel()  # an interrupt; of a finished one this is a no-op
 
 
-def _samples(pcm: bytes) -> Samples:
-    return np.frombuffer(pcm, "<i2").astype(np.float32) / _SCALE
-
-
-def _shut_down(engine: InProcessEngine, event_loop: _EventLoopThread) -> None:
+def _shut_down(engine: InProcessEngine, event_loop: EventLoopThread) -> None:
     engine.stop()
     event_loop.stop()
 
 
-class _EventLoopThread:
+class EventLoopThread:
     """An event loop on a thread of its own, for callers that have none."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-        self._thread = threading.Thread(target=asyncio.run, args=(self._main(),), name="oscine-api", daemon=True)
+        self._thread = threading.Thread(target=asyncio.run, args=(self._main(),), name=name, daemon=True)
         self._thread.start()
-        self._loop, self._stopped = self._started.result()
+        self.loop, self._stopped = self._started.result()
 
     async def _main(self) -> None:
         stopped = asyncio.Event()
@@ -304,14 +294,14 @@ class _EventLoopThread:
     def start(self, coroutine: Coroutine[Any, Any, _T]) -> Future[_T]:
         """Raises EngineError after `stop`."""
         try:
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         except RuntimeError:
             coroutine.close()
             raise EngineError(_CLOSED) from None
 
     def stop(self) -> None:
         """Cancels what is running."""
-        self._loop.call_soon_threadsafe(self._stopped.set)
+        self.loop.call_soon_threadsafe(self._stopped.set)
         if threading.current_thread() is not self._thread:
             self._thread.join()
 

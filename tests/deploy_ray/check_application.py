@@ -14,9 +14,7 @@ from ray.serve.config import AutoscalingConfig
 from ray.serve.schema import ServeDeploySchema
 
 from oscine.commands.settings import Settings
-from oscine.deploy.ray import app
-from oscine.deploy.ray.autoscaling import LoadPolicy
-from oscine.deploy.ray.replica import load_of
+from oscine.deploy.ray import LoadPolicy, app, load_of
 from oscine.errors import ConfigError
 from oscine.types import EngineStatus
 

@@ -50,7 +50,7 @@ heartbeat_s = 600.0
 
 # Scales at once. A change of the policy would replace the replicas; a change of the bounds does not.
 SCALING = {
-    "policy": {"policy_function": "oscine.deploy.ray.autoscaling:LoadPolicy", "policy_kwargs": {"target_load": 0.5}},
+    "policy": {"policy_function": "oscine.deploy.ray:LoadPolicy", "policy_kwargs": {"target_load": 0.5}},
     "metrics_interval_s": 0.5,
     "look_back_period_s": 1,
     "upscale_delay_s": 0,

@@ -34,3 +34,8 @@ FRAME_RATE_HZ = 12.5
 CODEBOOKS = 16
 Codes = npt.NDArray[np.int64]  # [frames, 16]
 Samples = npt.NDArray[np.float32]  # mono, -1..1
+
+
+def samples_of(pcm: bytes) -> Samples:
+    """The floats of PCM16 that `audio.clips.pcm16` made."""
+    return np.frombuffer(pcm, "<i2").astype(np.float32) / np.float32(32767)

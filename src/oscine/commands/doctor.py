@@ -86,17 +86,13 @@ def doctor(
 
 
 def _versions() -> str:
-    import torch
-
-    triton = f", triton {_triton_version()}" if importlib.util.find_spec("triton") else ""
-    python = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
-    return f"oscine {__version__}, torch {torch.__version__}{triton}, {python}"
-
-
-def _triton_version() -> str:
     from importlib.metadata import version
 
-    return version("triton")
+    import torch
+
+    triton = f", triton {version('triton')}" if importlib.util.find_spec("triton") else ""
+    python = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
+    return f"oscine {__version__}, torch {torch.__version__}{triton}, {python}"
 
 
 def _device(name: str, report: _Report) -> str:

@@ -11,11 +11,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
-import numpy as np
-
 from oscine.align.aligner import Aligner, AlignerError, unknown_language
 from oscine.align.words import TimedWord, split_words, written_words
-from oscine.audio.pcm import Samples
+from oscine.audio.pcm import Samples, samples_of
 from oscine.errors import ConfigError, FieldError, OverloadedError
 from oscine.process.resources import Ledger
 from oscine.speech.events import SegmentEnded, Words
@@ -62,7 +60,7 @@ class AsyncAligner:
 
     async def align(self, pcm: bytes, rate_hz: int, text: str, language: str) -> list[TimedWord]:
         """Raises AlignerError."""
-        return await self._run("align", lambda: self._aligner.align(_samples(pcm), rate_hz, text, language))
+        return await self._run("align", lambda: self._aligner.align(samples_of(pcm), rate_hz, text, language))
 
     async def transcribe(self, samples: Samples, rate_hz: int, language: str = "auto") -> str:
         """Raises AlignerError."""
@@ -98,10 +96,6 @@ def check_aligner(aligner: AsyncAligner | None, language: str, param: str = "wor
         raise FieldError(message, param=param)
     if aligner.languages and (reason := unknown_language(aligner.languages, language)):
         raise FieldError(f"{reason}; leave {param} out", param=param)
-
-
-def _samples(pcm: bytes) -> Samples:
-    return np.frombuffer(pcm, "<i2").astype(np.float32) / np.float32(32768)
 
 
 # Times the words of one speech while it is sent. Audio never waits for it: each segment is aligned when its audio

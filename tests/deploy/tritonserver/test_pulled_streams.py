@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oscine.deploy.tritonserver.cancellation import CancellationWatcher
 from oscine.deploy.tritonserver.pulled_streams import PulledStreams
-from oscine.deploy.tritonserver.streams import Answer, Streams
+from oscine.deploy.tritonserver.streams import Answer, CancellationWatcher, Streams
 from oscine.errors import RequestError
 from tests.deploy.tritonserver.test_streams import Response
 

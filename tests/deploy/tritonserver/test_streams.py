@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from oscine.deploy.tritonserver.cancellation import CancellationWatcher
-from oscine.deploy.tritonserver.streams import Streams
+from oscine.deploy.tritonserver.streams import CancellationWatcher, Streams
 from oscine.errors import RequestError
 
 WAIT_S = 600.0

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from oscine.api import EventLoopThread
 from oscine.deploy.tritonserver.backend import ResponseStream
-from oscine.deploy.tritonserver.cancellation import CancellationWatcher, WatchedResponse
 
+_INTERVAL_S = 0.1  # between two questions about a request; each takes about 0.1 ms
 Answer = Callable[[ResponseStream], Coroutine[Any, Any, None]]
 
 
@@ -20,10 +21,7 @@ class Streams:
     def __init__(self, watcher: CancellationWatcher | None = None) -> None:
         self._watcher = watcher or CancellationWatcher()
         self._running: dict[str, list[asyncio.Task[None]]] = {}  # by the request's id, which clients choose
-        self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-        self._thread = threading.Thread(target=asyncio.run, args=(self._main(),), name="oscine-streams", daemon=True)
-        self._thread.start()
-        self._loop, self._stopped = self._started.result()
+        self._event_loop = EventLoopThread("oscine-streams")
 
     def start(self, request_id: str, answer: Answer, response: ResponseStream) -> None:
         """`answer` sends everything, its last response with `final`."""
@@ -38,27 +36,17 @@ class Streams:
 
         self.call_soon(cancel)
 
-    def call_soon(self, call: Callable[[], None]) -> None:
+    def call_soon(self, call: Callable[[], object]) -> None:
         """Calls it on the event loop, after what was asked for before."""
-        self._loop.call_soon_threadsafe(call)
+        self._event_loop.loop.call_soon_threadsafe(call)
 
     def stop(self) -> None:
         """Cancels what is running."""
-        self._loop.call_soon_threadsafe(self._stopped.set)
-        self._thread.join()
+        self._event_loop.stop()
         self._watcher.stop()
 
-    async def _main(self) -> None:
-        stopped = asyncio.Event()
-        self._started.set_result((asyncio.get_running_loop(), stopped))
-        await stopped.wait()
-        tasks = [task for tasks in self._running.values() for task in tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
     def _start(self, request_id: str, answer: Answer, response: ResponseStream) -> None:
-        task = self._loop.create_task(self._answer(answer, response))
+        task = self._event_loop.loop.create_task(self._answer(answer, response))
         self._running.setdefault(request_id, []).append(task)
         task.add_done_callback(lambda task: self._forget(request_id, task))
 
@@ -73,7 +61,7 @@ class Streams:
         assert task is not None
 
         def cancel() -> None:
-            self._loop.call_soon_threadsafe(task.cancel)
+            self.call_soon(task.cancel)
 
         watched = WatchedResponse(response, self._watcher, cancel)
         try:
@@ -82,3 +70,92 @@ class Streams:
             watched.end()
         except Exception as error:
             watched.fail(error)
+
+
+# --- Notices clients that disconnected: Triton does not call back, it must be asked.
+
+
+class CancellationWatcher:
+    """Asks about all watched requests on one thread, which sleeps while there are none."""
+
+    def __init__(self, interval_s: float = _INTERVAL_S) -> None:
+        self._interval_s = interval_s
+        self._watched: dict[int, tuple[Callable[[], bool], Callable[[], None]]] = {}
+        self._keys = itertools.count()
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="oscine-cancellation", daemon=True)
+        self._thread.start()
+
+    def watch(self, is_cancelled: Callable[[], bool], on_cancel: Callable[[], None]) -> Callable[[], None]:
+        """Calls `on_cancel` once, on the watcher's thread, when the request is cancelled. Returns a function that ends
+        the watch; call it before the request's answer ends."""
+        with self._changed:
+            key = next(self._keys)
+            self._watched[key] = (is_cancelled, on_cancel)
+            self._changed.notify()
+
+        def forget() -> None:
+            with self._changed:
+                self._watched.pop(key, None)
+
+        return forget
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._watched or self._stopping)
+                self._changed.wait_for(lambda: self._stopping, self._interval_s)
+                if self._stopping:
+                    return
+                keys = list(self._watched)
+            for key in keys:
+                self._ask(key)
+
+    def _ask(self, key: int) -> None:
+        with self._changed:  # held: a request whose answer has ended must not be asked about
+            if key not in self._watched:
+                return
+            is_cancelled, on_cancel = self._watched[key]
+            if not is_cancelled():
+                return
+            del self._watched[key]
+        on_cancel()
+
+
+class WatchedResponse:
+    """A response that is watched until it ends: afterwards Triton must not be asked about its request. The first end
+    counts."""
+
+    def __init__(self, response: ResponseStream, watcher: CancellationWatcher, on_cancel: Callable[[], None]) -> None:
+        self._response, self._ended = response, False
+        self._forget = watcher.watch(response.is_cancelled, on_cancel)
+
+    def send(self, values: Mapping[str, Any], *, final: bool) -> None:
+        if self._may_send(last=final):
+            self._response.send(values, final=final)
+
+    def fail(self, error: Exception) -> None:
+        if self._may_send(last=True):
+            self._response.fail(error)
+
+    def end(self) -> None:
+        if self._may_send(last=True):
+            self._response.end()
+
+    def is_cancelled(self) -> bool:
+        return self._response.is_cancelled()
+
+    def _may_send(self, *, last: bool) -> bool:
+        if self._ended:
+            return False
+        if last:
+            self._ended = True
+            self._forget()
+        return True

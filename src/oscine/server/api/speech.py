@@ -11,8 +11,7 @@ from fastapi.responses import Response
 
 from oscine.audio.encoders import FORMATS
 from oscine.errors import FieldError
-from oscine.server.api.renderers import RENDERERS, Call, Events, Renderer, usage_fields
-from oscine.server.api.response_form import response_form
+from oscine.server.api.renderers import RENDERERS, Call, Events, Renderer, response_form, usage_fields
 from oscine.server.api.schemas import SpeechBody
 from oscine.server.api.speech_outcomes import SpeechOutcome
 from oscine.server.http.errors import ErrorDetail

@@ -1,6 +1,7 @@
-"""One replica: engines in worker processes, and the application of `oscine serve` in front of them.
+"""Oscine on Ray Serve: `serve run oscine.deploy.ray:app`. Needs the extra `ray`.
 
-Ray supervises the replicas, so a replica does not restart an engine that has failed. It ends, and Ray starts another.
+Each replica has engines in worker processes, and the application of `oscine serve` in front of them. Ray supervises the
+replicas, so a replica does not restart an engine that has failed. It ends, and Ray starts another.
 """
 
 from __future__ import annotations
@@ -8,19 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import ray
 from fastapi import FastAPI
 from ray import serve
+from ray.serve import Application
 from rich.console import Console
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oscine.commands.model_loader import ModelLoader
 from oscine.commands.serve import StartupDisplay
-from oscine.commands.settings import Settings
-from oscine.deploy.ray.autoscaling import LOAD
-from oscine.errors import EngineError
+from oscine.commands.settings import Settings, load_settings
+from oscine.errors import ConfigError, EngineError
 from oscine.process.child import freeze_gc
 from oscine.server.app import build_models_app
 from oscine.server.http.logs import log_to_stderr
@@ -29,11 +33,63 @@ from oscine.server.service import Service
 from oscine.speech.models import LoadedModel
 from oscine.types import EngineStatus
 
+if TYPE_CHECKING:
+    from ray.serve.config import AutoscalingContext
+
 _log = logging.getLogger(__name__)
 
+METRICS_PORT = 9400
+# Ray must not hold requests back: the engine's admission queues or refuses them, and says when to retry.
+_MAX_ONGOING_REQUESTS = 10_000
+_END_S = 10.0  # to stop the engine after the last stream
 _STATUS_PORTS = 100  # so many replicas may run on one machine
 _WATCH_INTERVAL_S = 0.5
 _LAST_BYTES_S = 0.5  # for the errors of broken streams to reach Ray's proxy
+# The metric that each replica reports: its streams, as a share of those that it can run in real time.
+LOAD = "oscine_load"
+
+
+def app(arguments: dict[str, Any]) -> Application:
+    """`config` names a TOML file and `metrics_port` the first port for metrics of replicas; all other arguments are
+    settings of `oscine serve`, such as "engine.slots". Environment variables count too."""
+    flags = dict(arguments)
+    config, metrics_port = flags.pop("config", None), _port(flags.pop("metrics_port", METRICS_PORT))
+    settings = load_settings(Path(config) if config else None, flags)
+    deployment = serve.deployment(
+        name="Oscine",
+        ray_actor_options={"num_cpus": 1, "num_gpus": _gpus(_device(settings))},
+        max_ongoing_requests=_MAX_ONGOING_REQUESTS,
+        health_check_period_s=2.0,
+        graceful_shutdown_wait_loop_s=1.0,
+        graceful_shutdown_timeout_s=settings.server.drain_s + _END_S,
+    )
+    return deployment(Replica).bind(settings, metrics_port)
+
+
+def _port(value: object) -> int:
+    text = str(value)
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise ConfigError(f"metrics_port must be a port from 1 to 65535, got {value!r}")
+    return int(text)
+
+
+def _device(settings: Settings) -> str:
+    """The one device of a replica."""
+    devices = {device for model in settings.checkpoints for device in model.devices or settings.devices}
+    if len(devices) != 1:
+        names = ", ".join(sorted(devices))
+        raise ConfigError(f"a replica has one device, not {names}; name one, and let Ray run more replicas")
+    return devices.pop()
+
+
+def _gpus(device: str) -> int:
+    """Whole GPUs of a replica. In a YAML file, `ray_actor_options` override it, also with a share of a GPU."""
+    if device != "auto":
+        return int(device.startswith("cuda"))
+    if ray.is_initialized():
+        return int(ray.cluster_resources().get("GPU", 0) > 0)
+    # `serve run oscine.deploy.ray:app` builds the application before it starts Ray.
+    return int(shutil.which("nvidia-smi") is not None)
 
 
 @serve.ingress()  # the application comes from __serve_build_asgi_app__
@@ -133,3 +189,20 @@ class _WithoutRequestId:
             await send(message)
 
         await self._app(scope, receive, send_without)
+
+
+class LoadPolicy:
+    """Keeps the load of each replica near `target_load`. Ray applies the bounds and delays of its `autoscaling_config`.
+
+    Ray's own policy counts open requests. That would count WebSocket sessions that are silent, and needs a number of
+    requests per replica that depends on the GPU; the replica knows its own capacity.
+    """
+
+    def __init__(self, target_load: float = 0.7) -> None:
+        if not 0 < target_load <= 1:
+            raise ValueError(f"target_load must be above 0 and at most 1, got {target_load}")
+        self._target_load = target_load
+
+    def __call__(self, context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
+        loads = (context.aggregated_metrics or {}).get(LOAD, {})
+        return sum(loads.values()) / self._target_load, {}

@@ -13,7 +13,7 @@ import soundfile
 from starlette.datastructures import Headers
 
 from oscine.config import ServerConfig
-from oscine.server.api.response_form import response_form
+from oscine.server.api.renderers import response_form
 from oscine.server.api.schemas import SpeechBody
 from tests.conftest import require_program
 from tests.file_length import assert_length
