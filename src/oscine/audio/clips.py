@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oscine.audio.decoding.clip_decoder import decode_clip
-from oscine.audio.decoding.wire import ANY_CLIP, MAX_FILE_BYTES, REFERENCE_CLIP, ClipLimits
+from oscine.audio.decoding.wire import ANY_CLIP, MAX_FILE_BYTES, REFERENCE_CLIP, ClipLimits, clip_error
 from oscine.audio.pcm import Samples
 from oscine.errors import OscineError, VoiceError
 
@@ -41,10 +41,6 @@ class Clip:
 ClipSource = str | Path | bytes | tuple[npt.NDArray[np.generic], int] | Clip
 
 
-def _clip_error(message: str) -> VoiceError:
-    return VoiceError(message, "ref_audio")
-
-
 def _reason(error: Exception) -> object:
     return getattr(error, "strerror", None) or error
 
@@ -57,54 +53,54 @@ def read_clip(source: ClipSource, limits: ClipLimits = ANY_CLIP) -> Clip:
         return _clip_from_array(source.samples, source.rate_hz)
     if isinstance(source, tuple):
         if len(source) != 2:
-            raise _clip_error(f"an array clip is a pair (samples, rate_hz), got a tuple of {len(source)}")
+            raise clip_error(f"an array clip is a pair (samples, rate_hz), got a tuple of {len(source)}")
         return _clip_from_array(*source)
     if isinstance(source, str | os.PathLike):
         return _decode(_file_bytes(Path(source)), f"{str(source)!r}", limits)
     if isinstance(source, bytes | bytearray | memoryview):
         return _decode(bytes(source), "the audio data", limits)
     kind = "an array without its rate" if isinstance(source, np.ndarray) else type(source).__name__
-    raise _clip_error(f"a reference clip must be a path, the bytes of a file or (samples, rate_hz), got {kind}")
+    raise clip_error(f"a reference clip must be a path, the bytes of a file or (samples, rate_hz), got {kind}")
 
 
 def _file_bytes(path: Path) -> bytes:
     try:
         if path.is_dir():
-            raise _clip_error(f"{str(path)!r} is a folder; name one audio file in it")
+            raise clip_error(f"{str(path)!r} is a folder; name one audio file in it")
         if not path.exists():
-            raise _clip_error(f"there is no audio file {str(path.absolute())!r}; check the path")
+            raise clip_error(f"there is no audio file {str(path.absolute())!r}; check the path")
         # Reading a pipe or a device could block or never end.
         if not path.is_file():
-            raise _clip_error(f"{str(path)!r} is not a regular file; save the clip to one, or hand over its bytes")
+            raise clip_error(f"{str(path)!r} is not a regular file; save the clip to one, or hand over its bytes")
         _check_file_size(path.stat().st_size, f"{str(path)!r}")
         return path.read_bytes()
     except VoiceError:
         raise
     except (OSError, ValueError) as error:
-        raise _clip_error(f"cannot read {str(path)!r}: {_reason(error)}") from error
+        raise clip_error(f"cannot read {str(path)!r}: {_reason(error)}") from error
 
 
 def _check_file_size(size_bytes: int, name: str) -> None:
     if size_bytes > MAX_FILE_BYTES:
         size, limit = size_bytes / 2**20, MAX_FILE_BYTES // 2**20
-        raise _clip_error(f"{name} has {size:.0f} MiB; the limit is {limit} MiB; cut the clip to 3 to 20 s")
+        raise clip_error(f"{name} has {size:.0f} MiB; the limit is {limit} MiB; cut the clip to 3 to 20 s")
 
 
 def _decode(encoded: bytes, name: str, limits: ClipLimits) -> Clip:
     if not encoded:
-        raise _clip_error(f"{name} is empty (0 bytes); save or upload the clip again")
+        raise clip_error(f"{name} is empty (0 bytes); save or upload the clip again")
     _check_file_size(len(encoded), name)
     return _checked_clip(*decode_clip(encoded, name, limits), name)
 
 
 def _clip_from_array(array: npt.NDArray[np.generic], rate_hz: int) -> Clip:
     if not isinstance(array, np.ndarray):
-        raise _clip_error(f"samples must be a numpy array, got {type(array).__name__}; convert with numpy.asarray")
+        raise clip_error(f"samples must be a numpy array, got {type(array).__name__}; convert with numpy.asarray")
     if array.ndim not in (1, 2):
-        raise _clip_error(f"samples must be [n], [channels, n] or [n, channels], got shape {array.shape}")
+        raise clip_error(f"samples must be [n], [channels, n] or [n, channels], got shape {array.shape}")
     if array.size > MAX_VALUES:
         limit = MAX_VALUES // 10**6
-        raise _clip_error(f"the array has more than {limit} million samples over all channels; cut it to 3 to 20 s")
+        raise clip_error(f"the array has more than {limit} million samples over all channels; cut it to 3 to 20 s")
     scaled = _to_float32(array)
     if scaled.ndim == 2:
         channels_first = scaled.shape[0] < scaled.shape[1]
@@ -121,24 +117,24 @@ def _to_float32(array: npt.NDArray[np.generic]) -> Samples:
         middle = half_range if array.dtype.kind == "u" else 0.0
         return ((array.astype(np.float64) - middle) / half_range).astype(np.float32)
     # 64-bit integers have no agreed full scale.
-    raise _clip_error(f"samples must be floats in -1..1 or integers of 8, 16 or 32 bits, got {array.dtype}")
+    raise clip_error(f"samples must be floats in -1..1 or integers of 8, 16 or 32 bits, got {array.dtype}")
 
 
 def _checked_clip(samples: Samples, rate_hz: float, name: str) -> Clip:
     if not len(samples):
-        raise _clip_error(f"{name} has no audio (0 samples); record or export the clip again")
+        raise clip_error(f"{name} has no audio (0 samples); record or export the clip again")
     number = isinstance(rate_hz, int | float | np.integer | np.floating) and not isinstance(rate_hz, bool)
     if not number or not MIN_RATE_HZ <= rate_hz <= MAX_RATE_HZ or rate_hz != int(rate_hz):
-        raise _clip_error(
+        raise clip_error(
             f"{name} has a sample rate of {rate_hz!r} Hz; it must be a whole number from {MIN_RATE_HZ} to {MAX_RATE_HZ}"
         )
     if not np.isfinite(samples).all():
         bad = int(np.flatnonzero(~np.isfinite(samples))[0])
-        raise _clip_error(f"{name} has a {samples[bad]} sample at {bad / rate_hz:.3f} s; export the clip again")
+        raise clip_error(f"{name} has a {samples[bad]} sample at {bad / rate_hz:.3f} s; export the clip again")
     peak = float(np.abs(samples).max())
     if peak > MAX_FLOAT_PEAK:
         hint = "divide them by their full scale (32768 for 16-bit audio)"
-        raise _clip_error(f"{name} has float samples up to {peak:.0f}, outside of -1..1; {hint}")
+        raise clip_error(f"{name} has float samples up to {peak:.0f}, outside of -1..1; {hint}")
     return Clip(np.ascontiguousarray(samples, dtype=np.float32), int(rate_hz))
 
 
@@ -166,15 +162,15 @@ def check_reference(
     """Raises VoiceError for a clip that is too short, too long or too quiet to clone."""
     length_s = clip.duration_s
     if length_s < min_s:
-        raise _clip_error(f"the reference clip has {length_s:.2f} s, the minimum is {min_s:g} s; 3 to 20 s work best")
+        raise clip_error(f"the reference clip has {length_s:.2f} s, the minimum is {min_s:g} s; 3 to 20 s work best")
     if length_s > max_s:
         hint = "cut the clip and its transcript: 3 to 20 s work best"
-        raise _clip_error(f"the reference clip has {length_s:.1f} s, the maximum is {max_s:g} s; {hint}")
+        raise clip_error(f"the reference clip has {length_s:.1f} s, the maximum is {max_s:g} s; {hint}")
     peak = float(np.abs(clip.samples).max())
     peak_dbfs = 20 * math.log10(peak) if peak > 0 else -math.inf
     if peak_dbfs < silence_dbfs:
         levels = f"its peak is {peak_dbfs:.0f} dBFS, the minimum is {silence_dbfs:g}"
-        raise _clip_error(f"the reference clip is silent: {levels}; check the microphone and the recorded channel")
+        raise clip_error(f"the reference clip is silent: {levels}; check the microphone and the recorded channel")
 
 
 def pcm16(samples: Samples) -> npt.NDArray[np.int16]:

@@ -23,8 +23,9 @@ from urllib.parse import quote, unquote, unquote_to_bytes, urljoin, urlsplit
 
 import httpcore
 
+from oscine.audio.decoding.wire import clip_error
 from oscine.config import ServerConfig
-from oscine.errors import NotAllowedError, RequestError, TooLargeError, VoiceError
+from oscine.errors import NotAllowedError, RequestError, TooLargeError
 from oscine.process.resources import Ledger
 from oscine.speech.limits import ledger_of
 
@@ -86,10 +87,6 @@ def is_public_address(address: IPAddress) -> bool:
     return not any(address in network for network in _NOT_PUBLIC)
 
 
-def _invalid(message: str) -> VoiceError:
-    return VoiceError(message, "ref_audio")
-
-
 def _not_allowed(message: str) -> NotAllowedError:
     return NotAllowedError(message, "ref_audio")
 
@@ -105,7 +102,9 @@ async def fetch_clip(
     found = _SCHEME.match(source[:_MAX_URL_CHARS].lstrip())
     scheme = found[1].lower() if found else None
     if scheme in ("http", "https", "file") and len(source) > _MAX_URL_CHARS:
-        raise _invalid(f"ref_audio is a URL of {len(source)} characters, the limit is {_MAX_URL_CHARS}; send the clip")
+        raise clip_error(
+            f"ref_audio is a URL of {len(source)} characters, the limit is {_MAX_URL_CHARS}; send the clip"
+        )
     match scheme:
         case None if policy.files_below is not None and _is_path(source):
             return await run(_read_below, source.strip(), source.strip(), policy)
@@ -118,7 +117,7 @@ async def fetch_clip(
         case "file":
             return await run(_from_file, source.strip(), policy)
         case _:
-            raise _invalid(f"ref_audio cannot be a {scheme[:40]}: URL; {SOURCES}")
+            raise clip_error(f"ref_audio cannot be a {scheme[:40]}: URL; {SOURCES}")
 
 
 def matches_host(name: str, patterns: Iterable[str]) -> bool:
@@ -144,7 +143,7 @@ def _from_file(url: str, policy: ClipPolicy) -> bytes:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise _invalid(f"the clip {url[:200]!r} cannot be read: {error}") from None
+        raise clip_error(f"the clip {url[:200]!r} cannot be read: {error}") from None
     if parts.netloc not in ("", "localhost"):
         raise _outside()
     return _read_below(unquote(parts.path), url, policy)
@@ -170,7 +169,7 @@ def _read_below(name: str, url: str, policy: ClipPolicy) -> bytes:
         # pathlib's RuntimeError about a loop of links has an absolute path.
         looped = isinstance(error, RuntimeError)
         reason = os.strerror(errno.ELOOP) if looped else getattr(error, "strerror", None) or error
-        raise _invalid(f"the clip {url[:200]!r} cannot be read: {reason}") from None
+        raise clip_error(f"the clip {url[:200]!r} cannot be read: {reason}") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise _not_allowed(f"{url[:200]!r} is not a regular file; name an audio file")
@@ -213,24 +212,24 @@ async def _from_url(url: str, policy: ClipPolicy, is_allowed_address: Callable[[
     except RequestError:
         raise
     except TimeoutError:
-        raise _invalid(f"{shown!r} was not fetched within {policy.timeout_s:g} s; send the clip itself") from None
+        raise clip_error(f"{shown!r} was not fetched within {policy.timeout_s:g} s; send the clip itself") from None
     except _FETCH_ERRORS as error:
-        raise _invalid(f"{shown!r} cannot be fetched: {error}; send the clip itself") from None
-    raise _invalid(f"{shown!r} has more than {_MAX_REDIRECTS} redirects; give the final URL of the clip")
+        raise clip_error(f"{shown!r} cannot be fetched: {error}; send the clip itself") from None
+    raise clip_error(f"{shown!r} has more than {_MAX_REDIRECTS} redirects; give the final URL of the clip")
 
 
 def _parsed(url: str) -> httpcore.URL:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https"):
-        raise _invalid(f"ref_audio redirects to {url[:200]!r}; only http: and https: are fetched")
+        raise clip_error(f"ref_audio redirects to {url[:200]!r}; only http: and https: are fetched")
     if parts.username is not None or parts.password is not None:
-        raise _invalid("a URL with a user name or password is not fetched; send the clip itself")
+        raise clip_error("a URL with a user name or password is not fetched; send the clip itself")
     host = parts.hostname or ""
     if len(url) > _MAX_URL_CHARS or len(host) > _MAX_HOST_CHARS:  # before idna, which is slow for long names
-        raise _invalid(f"{url[:200]!r} is too long: a host has at most {_MAX_HOST_CHARS} characters; send the clip")
+        raise clip_error(f"{url[:200]!r} is too long: a host has at most {_MAX_HOST_CHARS} characters; send the clip")
     host = host.encode("idna").decode()
     if not _HOST.fullmatch(host):
-        raise _invalid(f"{url[:200]!r} has no valid host name")
+        raise clip_error(f"{url[:200]!r} has no valid host name")
     target = quote(parts.path or "/", _URL_CHARACTERS)
     if parts.query:
         target += "?" + quote(parts.query, _URL_CHARACTERS)
@@ -259,7 +258,7 @@ class _CheckedNetwork(httpcore.AnyIOBackend):
             lookups = self._policy.ledger.pool("name_lookup")
             found = await lookups.run(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
         except OSError as error:
-            raise _invalid(f"the host {host!r} is unknown ({error.strerror}); check the URL") from None
+            raise clip_error(f"the host {host!r} is unknown ({error.strerror}); check the URL") from None
         addresses = dict.fromkeys(str(entry[4][0]) for entry in found)
         allowed = [address for address in addresses if is_named or self._is_allowed_address(ip_address(address))]
         if not allowed:
@@ -291,7 +290,7 @@ async def _get(url: httpcore.URL, network: _CheckedNetwork, policy: ClipPolicy) 
         if response.status in _REDIRECTS and "location" in found:
             return found["location"]
         if response.status != 200:
-            raise _invalid(f"{host!r} answered {response.status} instead of the clip; check the URL")
+            raise clip_error(f"{host!r} answered {response.status} instead of the clip; check the URL")
         if found.get("content-encoding", "identity").lower() != "identity":
             raise ValueError("the response is compressed although that was not requested")
         if int(found.get("content-length", 0)) > max_bytes:
@@ -343,11 +342,11 @@ def decode_base64(text: str, max_bytes: int, *, escaped: bool = False) -> bytes:
     except ValueError as error:
         start = text[:40].encode(errors="backslashreplace").decode() + ("..." if len(text) > 40 else "")
         reason = "it has non-ASCII characters" if isinstance(error, UnicodeError) else error
-        raise _invalid(f"ref_audio {start!r} is neither a URL nor base64 ({reason}); {SOURCES}") from None
+        raise clip_error(f"ref_audio {start!r} is neither a URL nor base64 ({reason}); {SOURCES}") from None
     if len(decoded) > max_bytes:
         raise too_large(max_bytes)
     if not decoded:
-        raise _invalid(f"ref_audio is empty; {SOURCES}")
+        raise clip_error(f"ref_audio is empty; {SOURCES}")
     return bytes(decoded)
 
 
@@ -355,15 +354,15 @@ def decode_data_url(url: str, max_bytes: int) -> bytes:
     """Returns the content of a data: URL. Raises VoiceError or TooLargeError."""
     kind, comma, payload = url.strip().partition(",")
     if not comma:
-        raise _invalid("ref_audio is a data: URL without a comma; the form is data:audio/wav;base64,…")
+        raise clip_error("ref_audio is a data: URL without a comma; the form is data:audio/wav;base64,…")
     if kind.lower().rstrip().endswith(";base64"):
         return decode_base64(payload, max_bytes, escaped="%" in payload)
     if payload.count("%") > _MAX_ESCAPES:
-        raise _invalid(f"ref_audio has more than {_MAX_ESCAPES} percent-encoded bytes; encode the clip as base64")
+        raise clip_error(f"ref_audio has more than {_MAX_ESCAPES} percent-encoded bytes; encode the clip as base64")
     try:
         content = b"".join(map(unquote_to_bytes, _slices(payload)))
     except UnicodeEncodeError:
-        raise _invalid("ref_audio is a data: URL with half a surrogate pair; encode the clip as base64") from None
+        raise clip_error("ref_audio is a data: URL with half a surrogate pair; encode the clip as base64") from None
     if len(content) > max_bytes:
         raise too_large(max_bytes)
     return content

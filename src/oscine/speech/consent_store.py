@@ -17,15 +17,15 @@ import re
 import secrets
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from oscine.errors import ConflictError, NotFoundError
-from oscine.speech.voice_store import disk_errors, give_to_owner
+from oscine.speech.voice_store import disk_errors, remove_interrupted, write_private
 
 _ID = re.compile(r"cons_[0-9a-f]{24}")
 _ABOUT, _RECORDING = ".json", ".recording"
-_ORPHANED_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class ConsentStore:
                 self._unsaved[new.id] = new
                 return new
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # recordings are personal data
-            self._remove_orphans(ids)
+            remove_interrupted(self._orphans(ids))
             used = sum(path.stat().st_size for path in self._folder.glob(f"*{_RECORDING}"))
             if used + len(recording) > self._max_bytes:
                 limit = f"{self._max_bytes / 2**20:.3g} MiB"
@@ -129,21 +129,14 @@ class ConsentStore:
         assert self._folder is not None
         temporary = self._folder / f".{name}.{secrets.token_hex(4)}.part"
         try:
-            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            give_to_owner(temporary)
+            write_private(temporary, data)
             os.replace(temporary, self._folder / name)
         finally:
             temporary.unlink(missing_ok=True)
 
-    def _remove_orphans(self, ids: list[str]) -> None:
-        """Removes files that a kill or a power cut left. Younger ones may be uploads of other processes."""
+    def _orphans(self, ids: list[str]) -> Iterator[Path]:
         assert self._folder is not None
-        known = {f"{consent_id}{suffix}" for consent_id in ids for suffix in (_ABOUT, _RECORDING)}
+        known = {f"{consent_id}{_RECORDING}" for consent_id in ids}
         for path in self._folder.iterdir():
             if path.name not in known and path.name.endswith((_RECORDING, ".part")):
-                with contextlib.suppress(OSError):
-                    if path.stat().st_mtime < time.time() - _ORPHANED_S:
-                        path.unlink()
+                yield path

@@ -21,7 +21,7 @@ import stat
 import threading
 import time
 import unicodedata
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -121,7 +121,7 @@ class VoiceStore:
         except OSError as error:
             reason = f"{error.strerror or error}; choose another folder with voices_dir"
             raise ConfigError(f"the voices folder {str(folder)!r} cannot be used: {reason}") from error
-        remove_interrupted(folder)
+        remove_interrupted(folder.glob(".*.part"))
         for stem in files:
             if not self._is_valid(stem):
                 _log.warning("%r is not a valid file name of a voice: rename it (a-z 0-9 _ -, not a preset)", stem)
@@ -255,13 +255,7 @@ class VoiceStore:
     def _write(self, new: StoredVoice, temporary: Path, *, overwrite: bool) -> None:
         with disk_errors(f"store voice {new.name!r}"):
             try:
-                new.voice.save(temporary, _notes(new), private=True)
-                give_to_owner(temporary)
-                descriptor = os.open(temporary, os.O_RDONLY)
-                try:
-                    os.fsync(descriptor)  # otherwise a power cut could leave an empty file under the name
-                finally:
-                    os.close(descriptor)
+                write_private(temporary, new.voice.to_bytes(_notes(new)))
                 if overwrite:
                     os.replace(temporary, self._path(new.id))
                     return
@@ -329,17 +323,22 @@ def not_uploaded(name: str) -> NotFoundError:
     return NotFoundError(f"uploaded voice {name[:80]!r} does not exist; GET /v1/audio/voices lists all", "name")
 
 
-def remove_interrupted(folder: Path) -> None:
+def remove_interrupted(files: Iterable[Path]) -> None:
     """Removes files of uploads that a kill or a power cut interrupted. Younger ones may be uploads of other
     processes."""
-    for path in folder.glob(".*.part"):
+    for path in files:
         with contextlib.suppress(OSError):
             if path.stat().st_mtime < time.time() - _INTERRUPTED_S:
                 path.unlink()
 
 
-def give_to_owner(file: Path) -> None:
-    """Gives a file that root wrote to the owner of its folder: the server must be able to read it."""
+def write_private(file: Path, content: bytes) -> None:
+    """Writes a new file that only its owner can read. One that root writes is given to the owner of its folder: the
+    server must be able to read it."""
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+        opened.write(content)
+        opened.flush()
+        os.fsync(opened.fileno())  # otherwise a power cut could leave an empty file under the name
     folder = file.parent.stat()
     if hasattr(os, "geteuid") and os.geteuid() == 0 and folder.st_uid != 0:
         os.chown(file, folder.st_uid, folder.st_gid)

@@ -16,7 +16,7 @@ import numpy as np
 from oscine.audio.decoding import decoders, wire
 from oscine.audio.decoding.wire import ClipLimits
 from oscine.audio.pcm import Samples
-from oscine.errors import EngineError, VoiceError
+from oscine.errors import EngineError
 from oscine.process.child import Child
 
 # Limits of one decoder. Published formats need a few tens of MiB, and a minute of audio takes a tenth of a second.
@@ -97,7 +97,9 @@ class ClipDecoder:
                 if not accepted:
                     raise
                 reason = f"it crashed the decoder, or takes more than {job.cpu_s} s of its time"
-                raise _refused(f"{job.name} cannot be decoded ({reason}); export it again as wav or flac") from None
+                raise wire.clip_error(
+                    f"{job.name} cannot be decoded ({reason}); export it again as wav or flac"
+                ) from None
             match kind:
                 case wire.ACCEPTED:
                     accepted = True
@@ -105,7 +107,7 @@ class ClipDecoder:
                     samples += content
                     rate_hz = value
                 case wire.REFUSAL:
-                    raise _refused(content.decode(errors="replace"))
+                    raise wire.clip_error(content.decode(errors="replace"))
                 case _:
                     return np.frombuffer(samples, np.float32), rate_hz
 
@@ -124,10 +126,6 @@ class ClipDecoder:
             if self._child is broken:
                 self._child = None
                 broken.end()
-
-
-def _refused(message: str) -> VoiceError:
-    return VoiceError(message, "ref_audio")
 
 
 @functools.cache

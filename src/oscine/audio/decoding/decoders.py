@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from oscine.audio.decoding.wire import MAX_CHANNELS, ClipLimits
+from oscine.audio.decoding.wire import MAX_CHANNELS, ClipLimits, clip_error
 from oscine.audio.pcm import Samples
 from oscine.errors import VoiceError
 
@@ -64,7 +64,7 @@ def _soundfile_blocks(file: Any, name: str) -> Iterator[Block]:
             for values in file.blocks(_BLOCK_SAMPLES, dtype="float32", always_2d=True):
                 yield Block(int(file.samplerate), values.mean(axis=1, dtype=np.float32))
         except Exception as error:
-            raise _refused(f"{name} is damaged: {error}; export or upload the clip again") from error
+            raise clip_error(f"{name} is damaged: {error}; export or upload the clip again") from error
 
 
 def _decode_av(encoded: bytes, name: str) -> Iterator[Block]:
@@ -74,7 +74,7 @@ def _decode_av(encoded: bytes, name: str) -> Iterator[Block]:
     try:
         with av.open(io.BytesIO(encoded), "r", options={"format_whitelist": _AV_FORMATS}) as container:
             if not container.streams.audio:
-                raise _refused(f"{name} ({container.format.name}) has no audio stream; use a file with audio")
+                raise clip_error(f"{name} ({container.format.name}) has no audio stream; use a file with audio")
             stream = container.streams.audio[0]
             stream.codec_context.thread_count = 1
             yield from _av_blocks(container.decode(stream), name)
@@ -82,7 +82,7 @@ def _decode_av(encoded: bytes, name: str) -> Iterator[Block]:
         raise
     except Exception as error:
         reason = getattr(error, "strerror", None) or error
-        raise _refused(
+        raise clip_error(
             f"{name} is damaged or not a known audio format ({reason}); use wav, flac, mp3, ogg, opus, m4a or webm"
         ) from error
 
@@ -98,26 +98,22 @@ def _av_blocks(frames: Iterator[Any], name: str) -> Iterator[Block]:
             to_float = av.AudioResampler(format="fltp")
         if rate_hz not in (0, frame.sample_rate):
             change = f"from {rate_hz} to {frame.sample_rate} Hz"
-            raise _refused(f"{name} changes its sample rate {change}; export the clip again with one rate")
+            raise clip_error(f"{name} changes its sample rate {change}; export the clip again with one rate")
         rate_hz = frame.sample_rate
         for planar in to_float.resample(frame):
             yield Block(rate_hz, planar.to_ndarray().mean(axis=0, dtype=np.float32))  # [channels, n]
 
 
-def _refused(message: str) -> VoiceError:
-    return VoiceError(message, "ref_audio")
-
-
 def _check_channels(channels: int, name: str) -> None:
     if channels > MAX_CHANNELS:
-        raise _refused(f"{name} has {channels} channels, the maximum is {MAX_CHANNELS}; mix it down to mono")
+        raise clip_error(f"{name} has {channels} channels, the maximum is {MAX_CHANNELS}; mix it down to mono")
 
 
 def _check_length(samples: int, rate_hz: int, name: str, limits: ClipLimits, *, exact: bool) -> None:
     hint = "cut the clip and its transcript: 3 to 20 s work best"
     if samples > limits.max_s * rate_hz:
         length = f"{samples / rate_hz:.1f} s" if exact else f"more than {limits.max_s:g} s"
-        raise _refused(f"{name} has {length}, the maximum is {limits.max_s:g} s; {hint}")
+        raise clip_error(f"{name} has {length}, the maximum is {limits.max_s:g} s; {hint}")
     if samples > limits.max_samples:
         most = f"{limits.max_samples / 1e6:.3g} million samples per channel"
-        raise _refused(f"{name} has more than {most}; {hint}")
+        raise clip_error(f"{name} has more than {most}; {hint}")

@@ -14,6 +14,8 @@ import struct
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from oscine.errors import VoiceError
+
 Kind = Literal[b"A", b"B", b"R", b"E"]
 ACCEPTED: Kind = b"A"
 BLOCK: Kind = b"B"  # value: the rate in Hz; content: float32 samples
@@ -79,6 +81,11 @@ MAX_CHANNELS = 7  # libav frames have eight pointers to planes, and PyAV reads o
 class ClipLimits:
     max_s: float = math.inf
     max_samples: int = 2**26  # per channel; 20 minutes at 48 kHz are 58 million
+
+
+def clip_error(message: str) -> VoiceError:
+    """An error about a reference clip."""
+    return VoiceError(message, "ref_audio")
 
 
 ANY_CLIP = ClipLimits()
