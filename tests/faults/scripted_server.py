@@ -5,7 +5,7 @@ import resource
 import sys
 from pathlib import Path
 
-from oscine.commands.main import _open_standard_streams
+from oscine.commands.main import open_standard_streams
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from oscine.server.http.listener import bind
@@ -15,7 +15,7 @@ from tests.server.scripted_engine import BASE_CARD, ScriptedEngine
 
 
 def main(port: str, folder: str, max_files: str = "0") -> None:
-    _open_standard_streams()
+    open_standard_streams()
     log_to_stderr("json", "debug")
     if int(max_files):
         resource.setrlimit(resource.RLIMIT_NOFILE, (int(max_files), int(max_files)))

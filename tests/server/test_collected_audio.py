@@ -47,7 +47,7 @@ def test_the_answer_of_qwens_cloud_counts_too(server: Server) -> None:
 
 
 def test_items_of_a_batch_count_together_until_it_is_sent(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oscine.server.api.batch._RETRY_S", 0.0)
+    monkeypatch.setattr("oscine.server.api.batch.RETRY_S", 0.0)
     items = [{"input": SHORT}] * 3
     answer = post(server, f"{SPEECH}/batch", {"items": items, "response_format": "wav"}).json()
     assert (answer["succeeded"], answer["failed"]) == (2, 1)

@@ -170,7 +170,7 @@ async def as_a_batch_result(service: Service) -> Told:
     result = BatchResult.of(0, await planned(service), collected(), words=True)
     assert result.words and result.usage
     words = [word["word"] for word in result.words]
-    return Told(result._audio, result.finish_reason, None, words, result.usage["output_tokens"])
+    return Told(result.audio, result.finish_reason, None, words, result.usage["output_tokens"])
 
 
 async def in_python(service: Service) -> Told:

@@ -108,7 +108,7 @@ def test_a_refusal_leaves_nothing_for_the_garbage_collector(
     status: int,
 ) -> None:
     monkeypatch.setattr(batch, "time", SimpleNamespace(monotonic=itertools.count(step=15).__next__))
-    monkeypatch.setattr(batch, "_MAX_RETRY_WAIT_S", 0.0)
+    monkeypatch.setattr(batch, "MAX_RETRY_WAIT_S", 0.0)
     app, statuses = build_app(full_engine, CARD), set[int]()
     assert garbage_of(lambda: statuses.add(runner.run(status_of(app, path, body)))) < 20
     assert statuses == {status}

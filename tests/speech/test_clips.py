@@ -62,7 +62,7 @@ ENCODINGS = [
 @pytest.mark.parametrize("source", ENCODINGS, ids=["bare", "wrapped", "escaped", "percent"])
 @pytest.mark.parametrize("slice_chars", [4, 5, 7, 100])
 def test_slices_do_not_change_a_clip(monkeypatch: pytest.MonkeyPatch, source: str, slice_chars: int) -> None:
-    monkeypatch.setattr(inline_clips, "_SLICE_CHARS", slice_chars)
+    monkeypatch.setattr(inline_clips, "SLICE_CHARS", slice_chars)
     for size in (*range(1, 12), len(CLIP)):
         assert decode_base64(base64.b64encode(CLIP[:size]).decode(), 1000) == CLIP[:size]
     assert fetch(source) == CLIP

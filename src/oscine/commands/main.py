@@ -62,7 +62,7 @@ class QuantizeOption(StrEnum):
 
 
 def main() -> None:
-    _open_standard_streams()
+    open_standard_streams()
     try:
         app()
     except OscineError as error:
@@ -71,7 +71,7 @@ def main() -> None:
         sys.exit(2 if isinstance(error, RequestError) else 1)
 
 
-def _open_standard_streams() -> None:
+def open_standard_streams() -> None:
     """A program that is started with closed streams would get their numbers for its sockets, and print into them."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:

@@ -274,7 +274,7 @@ class _CheckedNetwork(httpcore.AnyIOBackend):
 
 
 @functools.cache
-def _tls_context() -> ssl.SSLContext:
+def tls_context() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
@@ -284,7 +284,7 @@ async def _get(url: httpcore.URL, network: _CheckedNetwork, policy: ClipPolicy) 
     host = url.host.decode()
     authority = (f"[{host}]" if ":" in host else host) + (f":{url.port}" if url.port else "")
     headers = [("Host", authority), ("User-Agent", "oscine"), ("Accept", "*/*"), ("Accept-Encoding", "identity")]
-    pool = httpcore.AsyncConnectionPool(ssl_context=_tls_context(), network_backend=network)
+    pool = httpcore.AsyncConnectionPool(ssl_context=tls_context(), network_backend=network)
     async with pool, pool.stream("GET", url, headers=[*headers, ("Connection", "close")]) as response:
         found = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
         if response.status in _REDIRECTS and "location" in found:
@@ -311,7 +311,7 @@ async def _get(url: httpcore.URL, network: _CheckedNetwork, policy: ClipPolicy) 
 
 SOURCES = "give the clip as data: URL or base64 (or, if the server allows it, as http:, https: or file: URL, or a path)"
 
-_SLICE_CHARS = 2**18
+SLICE_CHARS = 2**18
 _MAX_ESCAPES = 2**16  # outside of base64; each takes half a microsecond
 _WHITE_SPACE = b" \t\n\r\v\f"
 _TO_STANDARD_BASE64 = bytes.maketrans(b"-_", b"+/")
@@ -372,7 +372,7 @@ def _slices(text: str) -> Iterator[str]:
     """Yields slices that cut no percent-encoded character."""
     begin = 0
     while begin < len(text):
-        end = begin + _SLICE_CHARS
+        end = begin + SLICE_CHARS
         if end < len(text) and (cut := text.rfind("%", end - 2, end)) > begin:
             end = cut
         yield text[begin:end]

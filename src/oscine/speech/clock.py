@@ -1,5 +1,9 @@
 """What a listener who plays the audio at once has heard of it: how much is left, and which words were played.
 
+One PlaybackClock per listener tells time: how much of all audio that was sent is unplayed. One UtteranceTimeline per
+utterance tells text: which words lie at which second of its audio, and has no clock. `playback_position` combines them,
+because one listener may have several utterances left to play.
+
 The words are an estimate, because an aligner would come too late: within a segment, time is spread evenly over the
 characters.
 """
@@ -38,7 +42,7 @@ class PlaybackClock:
 
 @dataclass(slots=True)
 class UtteranceTimeline:
-    """The audio sent for one utterance: its complete segments, and the text of a segment that was cut off."""
+    """Where the words of one utterance lie in its audio: complete segments, and the text of one that was cut off."""
 
     utterance_index: int
     sent_s: float = 0.0

@@ -26,7 +26,7 @@ def test_a_server_on_the_path_is_used(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_without_a_server_the_error_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(launch, "_pytriton_folder", lambda: None)
+    monkeypatch.setattr(launch, "pytriton_folder", lambda: None)
     with (
         pytest.raises(ConfigError, match="pip install nvidia-pytriton"),
         server_command(tmp_path, ["oscine"], Addresses()),

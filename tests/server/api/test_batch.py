@@ -104,7 +104,7 @@ def test_a_waiting_item_starts_when_another_ends(engine: ScriptedEngine, monkeyp
         error.retry_after_s = 3600.0
         return error
 
-    monkeypatch.setattr(batch, "_MAX_RETRY_WAIT_S", 3600.0)
+    monkeypatch.setattr(batch, "MAX_RETRY_WAIT_S", 3600.0)
     monkeypatch.setattr(batch, "api_error", patient)
     with client_of(engine, CARD, ServerConfig(streams_per_key=1)) as client:
         spoken_batch(client, some_items(count=16))
@@ -122,7 +122,7 @@ def test_a_batch_is_refused_when_its_key_has_no_free_stream(engine: ScriptedEngi
 
 
 def test_items_wait_as_long_as_their_batch_makes_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "_RETRY_S", 0.5)
+    monkeypatch.setattr(batch, "RETRY_S", 0.5)
     engine = ScriptedEngine(slots=1, queue=0, max_frames=0)
     clock = SteppedClock()
     monkeypatch.setattr(batch, "time", clock)
@@ -142,8 +142,8 @@ def test_items_wait_as_long_as_their_batch_makes_progress(monkeypatch: pytest.Mo
 
 
 def test_a_batch_without_progress_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "_RETRY_S", 0.2)
-    monkeypatch.setattr(batch, "_MAX_RETRY_WAIT_S", 0.05)
+    monkeypatch.setattr(batch, "RETRY_S", 0.2)
+    monkeypatch.setattr(batch, "MAX_RETRY_WAIT_S", 0.05)
     engine = ScriptedEngine(slots=1, queue=0, max_frames=1)
     with client_of(engine, CARD) as client:
         with client.stream("POST", SPEECH, json={"input": "Others.", "response_format": "pcm"}) as running:

@@ -7,6 +7,7 @@ import pytest
 
 from oscine.audio.clips import read_clip
 from oscine.config import ServerConfig
+from oscine.server.dialects.dashscope import cloud_name, own_fields
 from tests.server.dialects.realtime_client import PATH, RealtimeClient, realtime, sound
 from tests.server.live.live_client import Server, server_of
 from tests.server.scripted_engine import FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
@@ -308,3 +309,26 @@ def test_messages_after_finish_are_refused(client: RealtimeClient, engine: Scrip
     engine.max_frames = float("inf")
     code, received = client.raw.closed()
     assert code == 1000 and received.kinds[-1] == "session.finished"
+
+
+# Settings as fields of ours
+
+
+@pytest.mark.parametrize(
+    ("settings", "fields"),
+    [
+        ({"language_type": "Chinese", "speech_rate": 1.5}, {"language": "Chinese", "speed": 1.5}),
+        ({"enable_tn": True}, {"normalize": True}),
+        ({"response_format": "mp3"}, {"response_format": "mp3"}),
+        ({"volume": 50, "pitch_rate": 1.0, "optimize_instructions": False}, {}),
+        ({"volume": 80, "new": []}, {"volume": 80, "new": []}),
+    ],
+)
+def test_a_setting_gets_our_name_unless_it_asks_for_nothing(settings: dict[str, Any], fields: dict[str, Any]) -> None:
+    assert own_fields(settings) == fields
+    assert {cloud_name(name) for name in fields} <= settings.keys()
+
+
+def test_the_http_calls_format_is_the_response_format() -> None:
+    assert own_fields({"format": "mp3"}) == {"response_format": "mp3"}
+    assert own_fields({"format": "mp3", "response_format": "wav"}) == {"response_format": "wav"}

@@ -58,7 +58,7 @@ def server_command(
     if found := shutil.which("tritonserver"):
         yield [found, *arguments], _environment()
         return
-    package = _pytriton_folder()
+    package = pytriton_folder()
     if package is None:
         raise ConfigError(_HOW_TO_GET_ONE)
     server = package / "tritonserver"
@@ -79,7 +79,7 @@ def run_server(repository: Path, models: Sequence[str], addresses: Addresses, ex
                 return server.wait()
 
 
-def _pytriton_folder() -> Path | None:
+def pytriton_folder() -> Path | None:
     spec = importlib.util.find_spec("pytriton")
     return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
 

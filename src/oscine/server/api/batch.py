@@ -11,7 +11,8 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, PrivateAttr, ValidationError
+from pydantic import BaseModel, Field, ValidationError
+from pydantic.json_schema import SkipJsonSchema
 
 from oscine.errors import FieldError, OscineError, clear_tracebacks
 from oscine.process.resources import Holding
@@ -27,8 +28,8 @@ from oscine.speech.events import Audio, SpeechEvent, WholeFile
 from oscine.speech.plan import SpeechPlan
 
 # A refused item is retried until no item of the batch has made progress for this long.
-_RETRY_S = 40.0
-_MAX_RETRY_WAIT_S = 2.0
+RETRY_S = 40.0
+MAX_RETRY_WAIT_S = 2.0
 
 
 class BatchResult(BaseModel):
@@ -43,11 +44,11 @@ class BatchResult(BaseModel):
     words: list[dict[str, Any]] | None = None
     warning: str | None = None
     error: dict[str, Any] | None = None  # written as null too: vLLM-Omni's clients read it from every result
-    _audio: bytes | None = PrivateAttr(None)  # becomes audio_data when the result is written
+    audio: SkipJsonSchema[bytes | None] = Field(None, exclude=True)  # becomes audio_data when the result is written
 
     @classmethod
     def of(cls, index: int, plan: SpeechPlan, file: WholeFile, *, words: bool) -> BatchResult:
-        result = cls(
+        return cls(
             index=index,
             status="success",
             media_type=plan.format.media_type,
@@ -57,9 +58,8 @@ class BatchResult(BaseModel):
             usage=usage_fields(file.end.usage),
             words=verbose_words(file.words) if words else None,
             warning=missing_times(file.words),
+            audio=file.data,
         )
-        result._audio = file.data
-        return result
 
 
 class BatchResponse(BaseModel):
@@ -103,10 +103,10 @@ async def _write(writer: ResponseWriter, response: BatchResponse) -> None:
     for number, result in enumerate(response.results):
         absent = {name for name, value in result if value is None and name != "error"}
         fields = ("," if number else "") + result.model_dump_json(exclude=absent)
-        if result._audio is None:
+        if result.audio is None:
             await writer.write(fields.encode())
             continue
-        await write_with_audio(writer, fields, "audio_data", result._audio)
+        await write_with_audio(writer, fields, "audio_data", result.audio)
     await writer.write(b"]}", more=False)
 
 
@@ -181,12 +181,12 @@ class _SpeechBatch:
             except (OscineError, ApiError) as exception:
                 error = api_error(exception)
                 passes = error.status == 429
-                if not passes or time.monotonic() - self._progress_s > _RETRY_S:
+                if not passes or time.monotonic() - self._progress_s > RETRY_S:
                     raise
                 clear_tracebacks(exception)
             # Until an item of this batch ends, or the time to retry has come.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(error.retry_after_s or 60.0, _MAX_RETRY_WAIT_S)), self._item_ended:
+                async with asyncio.timeout(min(error.retry_after_s or 60.0, MAX_RETRY_WAIT_S)), self._item_ended:
                     await self._item_ended.wait()
 
     @contextlib.contextmanager

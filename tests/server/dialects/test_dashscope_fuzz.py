@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.server.dialects.realtime_client import PATH
 from tests.server.live.live_client import Received, Server
-from tests.server.live.test_fuzz import BROKEN, PIECES, VALUES
+from tests.server.live.test_live_session_fuzz import BROKEN, PIECES, VALUES
 from tests.server.scripted_engine import ScriptedEngine
 from tests.server.serving import eventually
 

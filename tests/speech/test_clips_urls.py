@@ -325,7 +325,7 @@ def test_tls_is_checked_against_the_name_not_the_address(tmp_path: Path, monkeyp
     with pytest.raises(VoiceError, match="certificate verify failed"):
         get(lambda _: whole(), "https://localhost:{port}/", is_allowed=is_loopback, tls=server)
     trusting = ssl.create_default_context(cafile=certificate)
-    monkeypatch.setattr(clips, "_tls_context", lambda: trusting)
+    monkeypatch.setattr(clips, "tls_context", lambda: trusting)
     assert get(lambda _: whole(), "https://localhost:{port}/", is_allowed=is_loopback, tls=server) == CLIP
     with pytest.raises(VoiceError, match="certificate verify failed"):
         get(lambda _: whole(), "https://127.0.0.1:{port}/", is_allowed=is_loopback, tls=server)
