@@ -1,6 +1,6 @@
 """Any request to `Oscine` gives correct speech or one error that says what to do; later speech is unchanged.
 
-test_bad_clips.py has the clips.
+audio/test_clips_refused.py has the clips.
 """
 
 from collections.abc import Callable

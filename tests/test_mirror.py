@@ -20,8 +20,18 @@ ACROSS = {
         *("test_parity", "test_prose", "test_repository", "test_sampling_parity", "test_server_load"),
     ),
     "requests from the socket to the engine": (
-        *("server/test_clip_corpus", "server/test_collected_audio", "server/test_every_form", "server/test_garbage"),
-        *("server/test_fields_of_others", "server/test_request_corpus", "server/test_text_fields"),
+        *(
+            "server/test_clip_corpus",
+            "server/test_collected_audio",
+            "server/test_counted_costs",
+            "server/test_every_form",
+        ),
+        *(
+            "server/test_fields_of_others",
+            "server/test_garbage",
+            "server/test_request_corpus",
+            "server/test_text_fields",
+        ),
         *("server/test_word_timestamps", "server/dialects/test_hostile_clients"),
     ),
     "clients of other projects": (

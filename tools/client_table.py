@@ -42,7 +42,7 @@ CLIENTS = (
     ClientRow(
         "LiveKit Agents, Baseten plug-in",
         "livekit-plugins-baseten",
-        "live/test_livekit_words.py",
+        "live/test_connection_livekit.py",
         ("baseten",),
         "livekit_baseten.py",
     ),

@@ -44,7 +44,9 @@ class BatchResult(BaseModel):
     words: list[dict[str, Any]] | None = None
     warning: str | None = None
     error: dict[str, Any] | None = None  # written as null too: vLLM-Omni's clients read it from every result
-    audio: SkipJsonSchema[bytes | None] = Field(None, exclude=True)  # becomes audio_data when the result is written
+    audio: SkipJsonSchema[bytes | None] = Field(
+        default=None, exclude=True
+    )  # becomes audio_data when the result is written
 
     @classmethod
     def of(cls, index: int, plan: SpeechPlan, file: WholeFile, *, words: bool) -> BatchResult:
