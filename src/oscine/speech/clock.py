@@ -42,7 +42,7 @@ class PlaybackClock:
 
 @dataclass(slots=True)
 class UtteranceTimeline:
-    """Says where the words of one utterance lie in its audio: those of complete segments, and of one that was cut off."""
+    """Says where the words of one utterance lie in its audio, also those of a segment that was cut off."""
 
     utterance_index: int
     sent_s: float = 0.0
