@@ -194,7 +194,7 @@ class MemoryConfig:
 
 
 Kernels = Literal["auto", "triton", "cuda"]
-Quantization = Literal["none", "fp8"]
+Quantization = Literal["none", "fp8", "int8"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -223,8 +223,9 @@ class EngineConfig:
     )
     quantize: Quantization = Field(
         default="none",
-        description="fp8: weights of the talker's and the predictor's layers have 8 bits (e4m3, a scale per row). "
-        "Codes differ from those of the checkpoint. Needs the CUDA kernels.",
+        description="Weights of the talker and the predictor in 8 bits, a scale per row. fp8: e4m3, of the layers; "
+        "needs the CUDA kernels. int8: for CPUs; inputs are rounded to 8 bits too. Codes differ from those of the "
+        "checkpoint.",
     )
     graphs: bool = Field(default=True, description="Capture CUDA graphs.")
     graph_buckets: Ints = Field(

@@ -100,6 +100,13 @@ def test_where_something_is_missing_triton_is_chosen_and_the_reason_is_told(
     assert choose_kernels("triton", config, CUDA, torch.bfloat16, (1,)).kernels == "triton"
 
 
+@pytest.mark.parametrize(("device", "dtype"), [("cpu", torch.bfloat16), ("cuda", torch.float32)])
+def test_int8_is_for_cpus_in_float32(config, device, dtype):
+    choose_kernels("auto", config, torch.device("cpu"), torch.float32, (1,), quantize="int8")
+    with pytest.raises(ConfigError, match=r"engine\.quantize is 'int8', which is for CPUs with float32"):
+        choose_kernels("auto", config, torch.device(device), dtype, (1,), quantize="int8")
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_backend_without_kernels_refuses_to_be_given_some(config, dtype):
     cpu = torch.device("cpu")

@@ -59,6 +59,7 @@ class KernelsOption(StrEnum):
 class QuantizeOption(StrEnum):
     none = "none"
     fp8 = "fp8"
+    int8 = "int8"
 
 
 def main() -> None:
@@ -228,7 +229,7 @@ def serve(
     devices: Annotated[list[str] | None, typer.Option(help="auto, cpu, cuda, or a list: cuda:0,cuda:1")] = None,
     dtype: Annotated[DtypeOption | None, typer.Option(help="auto: bfloat16 on a GPU, float32 elsewhere")] = None,
     kernels: Annotated[KernelsOption | None, typer.Option(help="auto: cuda on Hopper GPUs, triton elsewhere")] = None,
-    quantize: Annotated[QuantizeOption | None, typer.Option(help="fp8: weights of 8 bits, on Hopper GPUs")] = None,
+    quantize: Annotated[QuantizeOption | None, typer.Option(help="8-bit weights: fp8 on Hopper, int8 on CPUs")] = None,
     slots: Annotated[list[int] | None, typer.Option(help="Streams at once, per device")] = None,
     name: Annotated[list[str] | None, typer.Option(help="Name that the model is served under")] = None,
     memory_share: Annotated[

@@ -97,14 +97,15 @@ def _build(
 
     with _fewer_slots_advised(budget.slots):
         with compiling_kernels(model_config, budget, device, weights_dtype, options, compiled):
-            speech_model = load_model(folder, device=device, dtype=weights_dtype, progress=loaded)
+            int8 = config.quantize == "int8"
+            speech_model = load_model(folder, device=device, dtype=weights_dtype, progress=loaded, int8=int8)
         backend = make_backend(speech_model, budget, options)
         runner = SlotRunner(backend)
         runner.capture(lambda done, total: progress("graphs", done, total))
     tokenizer = Tokenizer.from_folder(folder)
     builder = PromptBuilder(model_config, tokenizer)
     cloner = VoiceCloner(speech_model) if speech_model.speaker_encoder is not None else None
-    quantized = "FP8 weights" if config.quantize == "fp8" else ""
+    quantized = {"none": "", "fp8": "FP8 weights", "int8": "INT8 weights"}[config.quantize]
     parts = (describe_device(device), str(weights_dtype).removeprefix("torch."), kernels.name, quantized)
     described = ", ".join(filter(None, parts))
     engine = InProcessEngine(runner, builder, tokenizer, config, cloner, device=described, launching=backend.launching)
@@ -164,7 +165,8 @@ def plan_within_memory(
 ) -> MemoryBudget:
     """Plans as many slots as fit, if the configuration leaves their number open."""
     free = free_bytes(device)
-    available = None if free is None else max(0, free - weight_bytes(model_config, dtype))
+    weights = weight_bytes(model_config, dtype, int8=config.quantize == "int8")
+    available = None if free is None else max(0, free - weights)
     plan = partial(plan_slots, model_config, config, device, dtype, available_bytes=available)
     try:
         return plan(slots=config.wanted_slots)

@@ -70,7 +70,8 @@ class EngineSizes:
         device = choose_device(wanted.device)
         dtype = choose_dtype(wanted.dtype, device)
         model_config = read_config(Path(wanted.folder))
-        return EngineSizes(model_config, wanted.config, device, dtype, weight_bytes(model_config, dtype))
+        weights = weight_bytes(model_config, dtype, int8=wanted.config.quantize == "int8")
+        return EngineSizes(model_config, wanted.config, device, dtype, weights)
 
     @property
     def device_name(self) -> str:

@@ -82,11 +82,11 @@ class Talker(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        return self.head.weight.device
+        return self.code_embedding.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.head.weight.dtype
+        return self.code_embedding.weight.dtype
 
     def text_rows(self, text_ids: Tensor) -> Tensor:
         return self.text_out(F.silu(self.text_in(self.text_embedding(text_ids))))
@@ -107,12 +107,12 @@ class Predictor(nn.Module):
         width = config.stack.width
         # Stacked, so that one gather reads a whole frame. Entry j embeds code j + 1 in the talker's width.
         self.embeddings = nn.Parameter(torch.empty(CODEBOOKS - 1, config.vocab, config.talker_width))
-        self.heads = nn.Parameter(torch.empty(CODEBOOKS - 1, config.vocab, width))
+        self.heads = nn.Parameter(torch.empty(CODEBOOKS - 1, config.vocab, width))  # in int8 a list of modules
         self.narrow = nn.Linear(config.talker_width, width) if config.talker_width != width else nn.Identity()
         self.stack = Stack(config.stack)
 
     def cache(self, batch: int) -> ContiguousKVCache:
-        return ContiguousKVCache(self.config.stack, batch, CODEBOOKS, like=self.heads)
+        return ContiguousKVCache(self.config.stack, batch, CODEBOOKS, like=self.embeddings)
 
     def first(self, hidden: Tensor, code_rows: Tensor, cache: ContiguousKVCache) -> Tensor:
         """Returns the logits of code 1 from the talker's hidden state and its embedding of code 0, [batch, width]
@@ -131,4 +131,5 @@ class Predictor(nn.Module):
         return F.embedding(codes + offsets, self.embeddings.flatten(0, 1))
 
     def _logits(self, hidden: Tensor, head: int) -> Tensor:
-        return F.linear(hidden, self.heads[head]).float()
+        weights: Tensor | nn.Module = self.heads[head]
+        return (weights(hidden) if isinstance(weights, nn.Module) else F.linear(hidden, weights)).float()

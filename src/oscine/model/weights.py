@@ -14,6 +14,7 @@ from oscine.errors import CheckpointError
 from oscine.model.checkpoint import TensorFiles
 from oscine.model.config import ModelConfig, read_config
 from oscine.model.device import PinnedUpload
+from oscine.model.int8 import Int8Linear
 from oscine.model.layers import FusedLinear
 from oscine.model.names import (
     UNUSED_CODEC,
@@ -27,14 +28,21 @@ from oscine.model.speech_model import SpeechModel
 
 TensorProgress = Callable[[int, int], None]  # tensors loaded, tensors in all
 
-_IN_DTYPE = ("talker.", "predictor.")  # the modules that use the chosen dtype
+_IN_DTYPE = ("talker.", "predictor.")  # the modules that use the chosen dtype, or int8
+_MAPPED = "talker.text_embedding.weight"  # beside int8 matrices: a third of the checkpoint, of which speech reads rows
 
 
-def weight_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
+def weight_bytes(config: ModelConfig, dtype: torch.dtype, *, int8: bool = False) -> int:
     """Computes the size of `load_model`'s result on its device, before loading."""
     with torch.device("meta"):
-        tensors = SpeechModel(config).named_parameters()
-    return sum(tensor.numel() * _dtype_of(name, dtype).itemsize for name, tensor in tensors)
+        model = SpeechModel(config)
+
+    def element_bytes(name: str) -> int:
+        if int8 and name == _MAPPED:
+            return torch.bfloat16.itemsize
+        return 1 if int8 and _is_matrix(model, name) else _dtype_of(name, dtype).itemsize
+
+    return sum(tensor.numel() * element_bytes(name) for name, tensor in model.named_parameters())
 
 
 def load_model(
@@ -44,9 +52,10 @@ def load_model(
     dtype: torch.dtype = torch.float32,
     progress: TensorProgress = lambda done, total: None,
     parts: Iterable[str] | None = None,
+    int8: bool = False,
 ) -> SpeechModel:
     """Loads the parameters of a checkpoint. `dtype` applies to talker and predictor; codec and encoders stay fp32, as
-    they are stored.
+    they are stored. `int8`: the matrices of talker and predictor become Int8Linear, each as soon as it is read.
 
     `parts`: the modules of the SpeechModel to load, such as "codec"; the others hold no weights. None: all.
     """
@@ -66,7 +75,12 @@ def load_model(
             for ours, theirs in names.items():
                 if _part_of(ours) not in loaded:
                     continue
-                extremes |= _fill(model, ours, theirs, files, upload, device, _dtype_of(ours, dtype))
+                if int8 and ours == _MAPPED:
+                    _replace(model, ours, _read(files, theirs[0], _shape(model, ours)))
+                else:
+                    extremes |= _fill(model, ours, theirs, files, upload, device, _dtype_of(ours, dtype))
+                    if int8:
+                        _quantize_complete(model, ours)
                 done += 1
                 progress(done, total)
     _check_finite(extremes)
@@ -85,6 +99,24 @@ def _part_of(name: str) -> str:
 
 def _dtype_of(name: str, dtype: torch.dtype) -> torch.dtype:
     return dtype if name.startswith(_IN_DTYPE) else torch.float32
+
+
+def _is_matrix(model: SpeechModel, name: str) -> bool:
+    owner = model.get_submodule(name.rpartition(".")[0])
+    matrix = name == "predictor.heads" or (isinstance(owner, nn.Linear) and name.endswith(".weight"))
+    return matrix and name.startswith(_IN_DTYPE)
+
+
+def _quantize_complete(model: SpeechModel, name: str) -> None:
+    """Makes an Int8Linear of each matrix that this parameter completes."""
+    path = name.rpartition(".")[0]
+    owner = model.get_submodule(path)
+    if name == "predictor.heads":
+        heads = model.predictor.heads
+        del owner.heads
+        owner.add_module("heads", nn.ModuleList(Int8Linear.of(head) for head in heads))
+    elif isinstance(owner, nn.Linear) and name.startswith(_IN_DTYPE) and not any(p.is_meta for p in owner.parameters()):
+        model.set_submodule(path, Int8Linear.of(owner.weight, owner.bias))
 
 
 def _configure_backends(device: torch.device) -> None:
@@ -131,27 +163,37 @@ def _fill(
     device: torch.device,
     dtype: torch.dtype,
 ) -> dict[str, Tensor]:
-    path, _, leaf = ours.rpartition(".")
-    owner = model.get_submodule(path)
-    shape: torch.Size = getattr(owner, leaf).shape
-    value = torch.empty(shape, dtype=dtype, device=device)
+    value = torch.empty(_shape(model, ours), dtype=dtype, device=device)
+    owner = model.get_submodule(ours.rpartition(".")[0])
     extremes = {}
     for name, view in zip(theirs, tensor_views(owner, value, len(theirs)), strict=True):
-        if files.shape(name) != tuple(view.shape):
-            raise CheckpointError(
-                f"{files.path_of(name)}: tensor {name} has shape {list(files.shape(name))}, "
-                f"config.json requires {list(view.shape)}"
-            )
-        tensor = files.read(name)
-        if not tensor.is_floating_point():
-            raise CheckpointError(
-                f"{files.path_of(name)}: tensor {name} has dtype {tensor.dtype}; expected floating point"
-            )
-        view.copy_(upload(tensor))
+        view.copy_(upload(_read(files, name, view.shape)))
         # aminmax is one pass without a copy (isfinite makes several) and returns NaN if there is one.
         extremes[f"{files.path_of(name)}: tensor {name}"] = torch.stack(torch.aminmax(view)).float()
-    setattr(owner, leaf, nn.Parameter(value, requires_grad=False))
+    _replace(model, ours, value)
     return extremes
+
+
+def _shape(model: SpeechModel, name: str) -> torch.Size:
+    return model.get_parameter(name).shape
+
+
+def _replace(model: SpeechModel, name: str, value: Tensor) -> None:
+    path, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(path), leaf, nn.Parameter(value, requires_grad=False))
+
+
+def _read(files: TensorFiles, name: str, shape: torch.Size) -> Tensor:
+    """Returns a view of the mapped file."""
+    if files.shape(name) != tuple(shape):
+        raise CheckpointError(
+            f"{files.path_of(name)}: tensor {name} has shape {list(files.shape(name))}, "
+            f"config.json requires {list(shape)}"
+        )
+    tensor = files.read(name)
+    if not tensor.is_floating_point():
+        raise CheckpointError(f"{files.path_of(name)}: tensor {name} has dtype {tensor.dtype}; expected floating point")
+    return tensor
 
 
 def _check_finite(extremes: dict[str, Tensor]) -> None:

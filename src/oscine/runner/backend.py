@@ -25,7 +25,7 @@ from oscine.runner.slot_state import SlotState
 
 CaptureProgress = Callable[[int, int], None]  # steps done, steps in total
 Kernels = Literal["triton", "cuda"]
-Quantization = Literal["none", "fp8"]
+Quantization = Literal["none", "fp8", "int8"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class BackendOptions:
     graphs: bool = True  # off: the same kernels, launched one by one
     codec: bool = True  # off: codes only, every frame is silent
     kernels: Kernels = "triton"  # of frames on a GPU; factory.choose_kernels checks where CUDA's can run
-    quantize: Quantization = "none"  # weights of layers; fp8 needs CUDA's kernels
+    quantize: Quantization = "none"  # fp8, which needs CUDA's kernels; a model is loaded in int8 (model/weights.py)
 
     def sizes(self, slots: int) -> list[int]:
         """Returns the batch sizes of frames: those to capture, up to one that holds all slots."""

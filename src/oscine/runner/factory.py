@@ -78,8 +78,11 @@ def choose_kernels(
     """Chooses the kernels of frames of these batch sizes. "auto": the fastest ones that can run. CUDA kernels are
     compiled, unless they are cached; `progress` gets their number. Raises ConfigError if the wanted ones cannot run."""
     choice = _choose_kernels(wanted, config, device, dtype, sizes, progress, quantize)
+    given = f"this engine has {device.type} and {str(dtype).removeprefix('torch.')}"
+    if quantize == "int8" and (device.type != "cpu" or dtype != torch.float32):
+        raise ConfigError(f"engine.quantize is 'int8', which is for CPUs with float32 activations; {given}")
     if quantize == "fp8" and choice.kernels != "cuda":
-        reason = choice.reason or f"this engine has {device.type} and {str(dtype).removeprefix('torch.')}"
+        reason = choice.reason or given
         raise ConfigError(f"engine.quantize is 'fp8', which needs the CUDA kernels, and they do not run here: {reason}")
     return choice
 

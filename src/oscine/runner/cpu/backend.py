@@ -1,11 +1,11 @@
 """The backend for CPUs: the torch backend with its three expensive parts replayed from recorded steps.
 
-The codec is always recorded. The talker's step and the predictor are recorded in fp32 only, the predictor only if its
-lookup tables are small. With two or more threads the codec has its own: `launch` returns when the frame's codes are
-known, and the next frame's codes are computed while this audio is.
+The codec is always recorded; the talker's step and the predictor are, unless their weights are bf16. With two or more
+threads the codec has its own: `launch` returns when the frame's codes are known, and the next frame's codes are
+computed while this audio is.
 
-In fp32, a stream's codes do not depend on the other streams of its ticks: products sum a row in the same order for any
-number of rows from two on, and a single row is computed twice.
+A stream's codes do not depend on the other streams of its ticks. Sums of int8 products are exact. In fp32, products sum
+a row in the same order for any number of rows from two on, and a single row is computed twice.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from oscine.request import SamplingParams
 from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, SlotCodec
 from oscine.runner.cpu.codec import CpuCodec
 from oscine.runner.cpu.codec_thread import CodecThread, divide_threads
-from oscine.runner.cpu.layers import CpuStack, by_columns
-from oscine.runner.cpu.predictor import MAX_TABLE_BYTES, CpuPredictor, table_bytes
+from oscine.runner.cpu.layers import CpuStack
+from oscine.runner.cpu.predictor import CpuPredictor
+from oscine.runner.cpu.products import by_columns
 from oscine.runner.kv_cache import DecodeCacheView
 from oscine.runner.memory_budget import MemoryBudget
 from oscine.runner.runner import FrameOutput, Ticket
@@ -57,15 +58,17 @@ class CpuBackend(TorchBackend):
 
     def __init__(self, model: SpeechModel, budget: MemoryBudget, options: BackendOptions = DEFAULT_OPTIONS) -> None:
         self._code_threads, self._codec_threads = divide_threads()
-        rows, fp32 = budget.slots + 1, model.talker.dtype == torch.float32
-        if fp32:
-            linears = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
-            for weight in (*linears, model.predictor.heads):
+        rows, recorded = budget.slots + 1, model.talker.dtype == torch.float32
+        self._alone_twice = recorded and isinstance(model.talker.head, nn.Linear)
+        if recorded:
+            matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
+            if isinstance(model.predictor.heads, nn.Parameter):
+                matrices.append(model.predictor.heads)
+            for weight in matrices:
                 weight.data = by_columns(weight.data)
         super().__init__(model, budget, options)
-        self.talker = CpuStack(model.talker.stack, rows) if fp32 else None
-        small = fp32 and table_bytes(model) <= MAX_TABLE_BYTES
-        self.predictor = CpuPredictor(model, rows) if small else None
+        self.talker = CpuStack(model.talker.stack, rows) if recorded else None
+        self.predictor = CpuPredictor(model, rows) if recorded else None
 
     def _make_codec(self) -> SlotCodec:
         codec = CpuCodec(self.model.codec, self.budget.slots)
@@ -95,7 +98,7 @@ class CpuBackend(TorchBackend):
     def _run_frame(
         self, slots: Tensor, sampling: Sequence[SamplingParams], max_context: int, pcm: Tensor
     ) -> tuple[Tensor, Tensor]:
-        if len(slots) > 1 or self.talker is None:
+        if len(slots) > 1 or not self._alone_twice:
             return super()._run_frame(slots, sampling, max_context, pcm)
         codes, finite = super()._run_frame(slots.repeat(2), [*sampling] * 2, max_context, pcm)
         return codes[:1], finite[:1]

@@ -18,7 +18,8 @@ from oscine.model.codec import Codec, ConvNeXt, ResidualUnit
 from oscine.model.layers import attention
 from oscine.model.streaming import CausalConv, CausalUpsample, Snake, StreamState
 from oscine.runner.backend import SlotCodec
-from oscine.runner.cpu.layers import BufferPool, CpuStack, RecordedStep, Rope, StackBuffers
+from oscine.runner.cpu.layers import CpuStack, Rope, StackBuffers
+from oscine.runner.cpu.steps import BufferPool, RecordedStep
 
 _AnyConv = CausalConv | CausalUpsample
 

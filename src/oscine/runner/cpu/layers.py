@@ -1,72 +1,23 @@
-"""Recorded steps, and the layers of model/layers.py as such: one new position per row, on a CPU in fp32.
+"""The layers of model/layers.py as recorded steps: one new position per row, on a CPU, with activations in fp32.
 
 Matrix products run in PyTorch, which follows its thread settings; the small operations between them run in NumPy.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oscine.model.config import StackConfig
 from oscine.model.layers import AttentionCache, Layer, LayerScale, RMSNorm, Stack, SwiGLU, rope_frequencies
-
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
-
-
-class RecordedStep:
-    """A fixed sequence of calls on fixed buffers: the CPU's counterpart of a captured CUDA graph.
-
-    A small model on a CPU spends its time in calls, not in arithmetic. So its code runs once per number of rows to
-    record the calls with their arguments; a frame replays them without lookups, views or allocations.
-    """
-
-    def __init__(self) -> None:
-        self._calls: list[Callable[[], object]] = []
-
-    def add(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> None:
-        self._calls.append(partial(function, *args, **kwargs))
-
-    def replay(self) -> None:
-        for call in self._calls:
-            call()
-
-
-class SharedBuffer(NamedTuple):
-    """The same memory as a tensor and as an array: PyTorch is faster at large operations, NumPy at small ones."""
-
-    tensor: Tensor
-    array: Floats
-
-
-class BufferPool:
-    """fp32 buffers shared by the recorded steps for up to `max_rows` rows: only one of them runs at a time."""
-
-    def __init__(self, max_rows: int) -> None:
-        self._max_rows = max_rows
-        self._buffers: dict[tuple[str, int], Tensor] = {}
-
-    def take(self, name: str, rows: int, *shape: int) -> Tensor:
-        """Returns uninitialized memory [rows, *shape], the same for the same name and row size."""
-        assert rows <= self._max_rows, (rows, self._max_rows)
-        key = (name, math.prod(shape))
-        if key not in self._buffers:
-            # Not zeros: memory that no step touches costs nothing.
-            self._buffers[key] = torch.empty(self._max_rows, key[1])
-        return self._buffers[key][:rows].view(rows, *shape)
-
-    def share(self, name: str, rows: int, *shape: int) -> SharedBuffer:
-        tensor = self.take(name, rows, *shape)
-        return SharedBuffer(tensor, tensor.numpy())
+from oscine.runner.cpu.products import product_of
+from oscine.runner.cpu.steps import BufferPool, Floats, Ints, RecordedStep
 
 
 class StackBuffers:
@@ -74,7 +25,7 @@ class StackBuffers:
 
     def __init__(self, config: StackConfig, rows: int, pool: BufferPool) -> None:
         heads, kv_heads, dim = config.heads, config.kv_heads, config.head_dim
-        self.rows = rows
+        self.rows, self.pool = rows, pool
         self.x = pool.share("x", rows, config.width)  # the residual stream
         self.normed = pool.share("normed", rows, config.width)
         self.qkv = pool.share("qkv", rows, heads + 2 * kv_heads, dim)
@@ -126,26 +77,19 @@ class Norm:
         step.add(np.multiply, out, self._weight, out=out)
 
 
-def by_columns(weight: Tensor) -> Tensor:
-    """Returns the same matrices [..., outputs, inputs], stored by columns. Then `x @ weight.T` sums a row of x in the
-    same order for any number of rows from two on, and needs no packing. (MKL has other kernels for a single row, and
-    for few rows with a matrix stored by rows.)"""
-    return weight.mT.contiguous().mT
-
-
 class CpuLayer:
     def __init__(self, layer: Layer) -> None:
         attention, mlp = layer.attention, layer.mlp
         assert isinstance(mlp, SwiGLU), type(mlp)
         self._attention_norm, self._mlp_norm = Norm.of(layer.attention_norm), Norm.of(layer.mlp_norm)
         self._qk_norm = Norm(attention.qk_weight[:, 0], attention.eps) if attention.qk_norm else None
-        self._qkv, self._out = by_columns(attention.qkv.weight), _scaled(attention.out, layer.attention_scale)
-        self._gate_up, self._down = by_columns(mlp.gate_up.weight), _scaled(mlp.down, layer.mlp_scale)
+        self._qkv, self._out = product_of(attention.qkv), product_of(attention.out, _scale(layer.attention_scale))
+        self._gate_up, self._down = product_of(mlp.gate_up), product_of(mlp.down, _scale(layer.mlp_scale))
 
     def record_project(self, step: RecordedStep, at: StackBuffers, rope: Rope) -> None:
         """Records at.x -> at.q, at.k, at.v."""
         self._attention_norm.record(step, at.x.array, at.normed.array)
-        step.add(torch.mm, at.normed.tensor, self._qkv.T, out=at.qkv.tensor.flatten(1))
+        self._qkv.record(step, at.pool, at.normed.tensor, at.qkv.tensor.flatten(1))
         if self._qk_norm is not None:
             self._qk_norm.record(step, at.qk, at.qk)
         halves = at.qk.reshape(at.turned.shape)
@@ -155,19 +99,18 @@ class CpuLayer:
 
     def record_finish(self, step: RecordedStep, at: StackBuffers, mix: Callable[[], Tensor]) -> None:
         """Records at.x and the attention output `mix()` [rows, heads, 1, head_dim] -> at.x after the layer."""
-        rows, x, out = at.rows, at.x.tensor, self._out.T
-        step.add(lambda: x.addmm_(mix().reshape(rows, -1), out))
+        rows, x = at.rows, at.x.tensor
+        self._out.record_add(step, at.pool, lambda: mix().reshape(rows, -1), x)
         self._mlp_norm.record(step, at.x.array, at.normed.array)
-        step.add(torch.mm, at.normed.tensor, self._gate_up.T, out=at.gate_up)
+        self._gate_up.record(step, at.pool, at.normed.tensor, at.gate_up)
         gate, up = at.gate_up.chunk(2, dim=1)
         step.add(F.silu, gate, inplace=True)
         step.add(torch.mul, gate, up, out=at.gated)
-        step.add(x.addmm_, at.gated, self._down.T)
+        self._down.record_add(step, at.pool, lambda: at.gated, x)
 
 
-def _scaled(linear: nn.Linear, scale: nn.Module) -> Tensor:
-    """Folds a layer's scale into the weight before it; the last bits of the products change."""
-    return by_columns(linear.weight * scale.scale[:, None] if isinstance(scale, LayerScale) else linear.weight)
+def _scale(module: nn.Module) -> Tensor | None:
+    return module.scale if isinstance(module, LayerScale) else None
 
 
 class CpuStack:

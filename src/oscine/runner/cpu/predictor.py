@@ -1,21 +1,24 @@
-"""Records the code predictor of a small checkpoint as steps, on a CPU in fp32: model/speech_model.py and the draws.
+"""Records the code predictor as steps, on a CPU: model/speech_model.py and the draws.
 
-After position 0 the first layer's input depends on one code only. So its queries, keys and values come from one table
-per codebook, computed once.
+After position 0 the first layer's input depends on one code only. So in small checkpoints its queries, keys and values
+come from one table per codebook, computed once.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from oscine.audio.pcm import CODEBOOKS
 from oscine.model.layers import attention
-from oscine.model.speech_model import SpeechModel
-from oscine.runner.cpu.layers import BufferPool, CpuStack, Floats, Ints, RecordedStep, Rope, StackBuffers, by_columns
+from oscine.model.speech_model import Predictor, SpeechModel
+from oscine.runner.cpu.layers import CpuStack, Rope, StackBuffers
+from oscine.runner.cpu.products import Fp32Product, Product, product_of
+from oscine.runner.cpu.steps import BufferPool, Floats, Ints, RecordedStep
 from oscine.runner.sampling import DrawTable, draw
 
 MAX_TABLE_BYTES = 64 * 2**20  # published sizes would need 600 MiB
@@ -26,6 +29,13 @@ def table_bytes(model: SpeechModel) -> int:
     config, stack = model.config, model.config.predictor.stack
     entries = config.talker.code_vocab + (CODEBOOKS - 2) * config.predictor.vocab  # the last code is not an input
     return entries * (stack.width + (stack.heads + 2 * stack.kv_heads) * stack.head_dim) * _FLOAT_BYTES
+
+
+class _Table(NamedTuple):
+    """What follows from each code: the stack's input, and the first layer's q, k and v of it at its position."""
+
+    inputs: Floats
+    qkv: Floats | None
 
 
 class _Passes:
@@ -50,10 +60,11 @@ class CpuPredictor:
         predictor = model.predictor
         self._vocab, self._narrow = predictor.config.vocab, predictor.narrow
         self._stack = CpuStack(predictor.stack, max_rows)
-        self._heads = [by_columns(head) for head in predictor.heads]
+        self._heads = _heads(predictor)
         self._ropes = [self._rope(position) for position in range(CODEBOOKS)]
         embeddings = (model.talker.code_embedding.weight, *predictor.embeddings[: CODEBOOKS - 2])
-        self._tables = [self._table(entries, position) for position, entries in enumerate(embeddings, 1)]
+        with_qkv = table_bytes(model) <= MAX_TABLE_BYTES
+        self._tables = [self._table(entries, position, with_qkv) for position, entries in enumerate(embeddings, 1)]
         self._recorded: dict[int, _Passes] = {}
 
     def frame_codes(self, hidden: Tensor, first: Tensor, table: DrawTable, uniforms: Tensor) -> tuple[Tensor, Tensor]:
@@ -79,34 +90,43 @@ class CpuPredictor:
         rope.set(np.array([position]))
         return rope
 
-    def _table(self, entries: Tensor, position: int) -> tuple[Floats, Floats]:
-        """Returns every entry's row in the stack's width, and the first layer's q, k and v of it at this position."""
+    def _table(self, entries: Tensor, position: int, with_qkv: bool) -> _Table:
+        inputs = self._narrow(entries)
+        if not with_qkv:
+            return _Table(inputs.numpy(), None)
         step, at = RecordedStep(), StackBuffers(self._stack.config, len(entries), BufferPool(len(entries)))
-        at.x.tensor.copy_(self._narrow(entries))
+        at.x.tensor.copy_(inputs)
         self._stack.layers[0].record_project(step, at, self._ropes[position])
         step.replay()
-        return at.x.array, at.qkv.array
+        return _Table(at.x.array, at.qkv.array)
 
     def _record(self, rows: int) -> _Passes:
         passes = _Passes(self._stack, self._vocab, rows)
         at = passes.at
         self._record_layers(passes, 0)  # at.x holds the hidden state
         for position in range(1, CODEBOOKS):
-            step, codes = passes.steps[position], passes.codes_array[position - 1]
-            for table, out in zip(self._tables[position - 1], (at.x.array, at.qkv.array), strict=True):
-                step.add(table.take, codes, axis=0, out=out, mode="clip")  # the default mode is slower
+            step, codes, table = passes.steps[position], passes.codes_array[position - 1], self._tables[position - 1]
+            step.add(table.inputs.take, codes, axis=0, out=at.x.array, mode="clip")  # the default mode is slower
+            if table.qkv is not None:
+                step.add(table.qkv.take, codes, axis=0, out=at.qkv.array, mode="clip")
             self._record_layers(passes, position)
             self._stack.norm.record(step, at.x.array, at.normed.array)
-            step.add(torch.mm, at.normed.tensor, self._heads[position - 1].T, out=passes.logits.tensor)
+            self._heads[position - 1].record(step, at.pool, at.normed.tensor, passes.logits.tensor)
         return passes
 
     def _record_layers(self, passes: _Passes, position: int) -> None:
         step, at, layers = passes.steps[position], passes.at, self._stack.layers
         for index, (layer, past) in enumerate(zip(layers, passes.past, strict=True)):
-            if position == 0 or index > 0:  # otherwise taken from the table
+            if position == 0 or index > 0 or self._tables[position - 1].qkv is None:
                 layer.record_project(step, at, self._ropes[position])
             step.add(np.copyto, past.array[:, :, position], at.kv)
             if position == 0 and index + 1 == len(layers):
                 return  # only the last layer's keys and values are needed there
             keys, values = past.tensor[:, :, : position + 1].chunk(2, dim=1)
             layer.record_finish(step, at, partial(attention, at.q, keys, values))
+
+
+def _heads(predictor: Predictor) -> list[Product]:
+    if isinstance(predictor.heads, nn.ModuleList):
+        return [product_of(head) for head in predictor.heads]
+    return [Fp32Product(head) for head in predictor.heads]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -48,7 +49,7 @@ class TorchBackend:
     @torch.inference_mode()
     def __init__(self, model: SpeechModel, budget: MemoryBudget, options: BackendOptions = DEFAULT_OPTIONS) -> None:
         self.model, self.budget = model, budget
-        like = model.talker.head.weight
+        like = model.talker.code_embedding.weight
         self.state = SlotState.allocate(model.config, budget, like)
         self.kv = PagedKVCache.allocate(model.config.talker.stack, budget.blocks, like)
         self.codec: SlotCodec = self._make_codec() if options.codec else SilentCodec(budget.slots)
@@ -81,9 +82,11 @@ class TorchBackend:
         )
         if newcomer.prefix is not None:
             self.kv.write(block_row, *newcomer.prefix)
-        if first < len(rows) - 1:
-            view = PrefillCacheView(self.kv, block_row, first, len(rows) - 1 - first)
-            self.model.talker.stack(rows[None, first:-1], view)
+        # The shared prefix alone, then the rest: the rest has the same bits whether the prefix was cached or not.
+        ends = sorted({min(new.prompt.prefix_rows, len(rows) - 1), len(rows) - 1})
+        for begin, end in pairwise((first, *(end for end in ends if end > first))):
+            view = PrefillCacheView(self.kv, block_row, begin, end - begin)
+            self.model.talker.stack(rows[None, begin:end], view)
         # Last: a codec with its own thread waits here for the audio of the frame in flight.
         if newcomer.codec_state is None:
             self.codec.reset(slot)

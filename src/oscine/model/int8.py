@@ -1,0 +1,72 @@
+"""Matrices of 8-bit integers for CPUs: a scale per output of the weight, and a scale per row of the input, found anew
+for each row.
+
+Products of integers are summed as integers, so a row's result does not depend on the rows beside it.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+
+import torch
+from torch import Tensor, nn
+
+LARGEST = 127
+TINY = torch.finfo(torch.float32).tiny  # the scale of a row of zeros must not be zero
+_ROWS_AT_ONCE = 256  # of a weight that is quantized: few enough for the processor's cache
+
+
+class Int8Linear(nn.Module):
+    """Computes x @ weight.T + bias in fp32, from x in any dtype."""
+
+    values: Tensor  # [outputs, inputs] int8
+    scale: Tensor  # [outputs]
+    bias: Tensor | None
+
+    def __init__(self, values: Tensor, scale: Tensor, bias: Tensor | None = None) -> None:
+        super().__init__()
+        for name, tensor in (("values", values), ("scale", scale), ("bias", bias)):
+            self.register_buffer(name, tensor, persistent=False)
+
+    @staticmethod
+    def of(weight: Tensor, bias: Tensor | None = None) -> Int8Linear:
+        return Int8Linear(*quantized(weight), bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.flatten(0, -2).float()
+        row_scale = rows.abs().amax(1, keepdim=True).clamp_min_(TINY) / LARGEST
+        out = int8_product((rows / row_scale).round_().to(torch.int8), self.values) * self.scale * row_scale
+        if self.bias is not None:
+            out += self.bias
+        return out.view(*x.shape[:-1], -1)
+
+
+def quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns a matrix as int8, and the scale of each of its rows."""
+    values, scale = torch.empty(weight.shape, dtype=torch.int8), torch.empty(len(weight))
+    parts = (tensor.split(_ROWS_AT_ONCE) for tensor in (weight, values, scale))
+    for rows, rounded, row_scale in zip(*parts, strict=True):
+        wide = rows.float()
+        torch.div(torch.linalg.vector_norm(wide, torch.inf, dim=1).clamp_min_(TINY), LARGEST, out=row_scale)
+        rounded.copy_((wide / row_scale[:, None]).round_())
+    return values, scale
+
+
+def int8_product(x: Tensor, values: Tensor) -> Tensor:
+    """Computes x [rows, inputs] @ values.T of int8. The sums are int32 and exact where `has_integer_products`, else
+    fp32, rounded to bf16."""
+    if has_integer_products():
+        return torch._int_mm(x, values.T)
+    ones = torch.ones(len(values), dtype=torch.bfloat16)
+    return torch._weight_int8pack_mm(x.bfloat16(), values, ones).float()
+
+
+@functools.cache
+def has_integer_products() -> bool:
+    """Whether `_int_mm` is fast and exact here: on x86 processors with VNNI or AMX. Older ones add pairs of products in
+    16 bits, which overflow; for others it is a plain loop."""
+    if platform.machine().lower() not in ("x86_64", "amd64") or not torch.backends.mkldnn.is_available():
+        return False
+    row = torch.full((1, 64), LARGEST, dtype=torch.int8)
+    return int(torch._int_mm(row, row.T)) == 64 * LARGEST**2
