@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 import oscine
 from oscine import ClipWarning, EngineConfig, Oscine, Speech, SpeechRequest, Voice, start_engine
@@ -90,6 +91,21 @@ def test_trimming_an_echo_changes_nothing_where_there_is_none(base: Oscine, in_c
         speech, trimmed = base.speak(text, **fields), base.speak(text, **fields, trim_echo=True)
         np.testing.assert_array_equal(trimmed.audio, speech.audio)
         np.testing.assert_array_equal(trimmed.codes, speech.codes)
+
+
+def test_a_presets_own_vector_speaks_the_codes_of_the_preset(small_checkpoints: CheckpointMaker) -> None:
+    """A CustomVoice checkpoint takes any vector in a preset's place, with instructions too."""
+    folder = small_checkpoints("1b7", "custom_voice")
+    with Oscine(folder, device="cpu", slots=2) as tts, safe_open(folder / "model.safetensors", "pt") as weights:
+        name = tts.voices[0]
+        row = weights.get_tensor("talker.model.codec_embedding.weight")[tts.config.talker.speakers[name]]
+        own = Voice.from_embedding(row.float().numpy())
+        for options in ({}, {"instructions": "Whisper."}, {"text_mode": "streaming"}):
+            given = {"seed": 1, "max_new_tokens": 12, "language": "english", **options}
+            preset, vector = (tts.speak("Hello there.", voice=voice, **given) for voice in (name, own))
+            np.testing.assert_array_equal(preset.codes, vector.codes)
+        other = tts.speak("Hello there.", voice=Voice.from_embedding(-own.speaker), seed=1, max_new_tokens=12)
+        assert not np.array_equal(other.codes[:1], vector.codes[:1])
 
 
 def test_a_batch_is_each_of_its_rows(preset: Oscine) -> None:

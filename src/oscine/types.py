@@ -159,7 +159,14 @@ class ModelCard:
 
     @property
     def clones(self) -> bool:
+        """Whether it makes voices from clips."""
         return self.kind == "base"
+
+    @property
+    def takes_voices(self) -> bool:
+        """Whether it speaks with voices that were made before. A CustomVoice checkpoint's presets are vectors of the
+        same width, so it takes another one in their place; it was not trained for that."""
+        return self.kind != "voice_design"
 
 
 Deliver = Callable[[AudioChunk], None]

@@ -93,12 +93,6 @@ def test_streaming_text_uses_the_streaming_layout(text_mode: Any) -> None:
             "voice",
             "did you mean 'ryan'? (possible: eric, ryan, vivian)",
         ),
-        (
-            CUSTOM,
-            {"voice": TIMBRE},
-            "voice",
-            "CustomVoice checkpoint cannot clone; use a Base checkpoint",
-        ),
         (CUSTOM, {"voice": 3}, "voice", "a voice is a name or a Voice, got int"),
         (CUSTOM, {"language": "klingon"}, "language", "unknown language 'klingon' (possible: auto, chinese"),
         (CUSTOM, {"language": "sichuan_dialect"}, "language", "unknown language 'sichuan_dialect'"),
@@ -142,6 +136,12 @@ def test_only_base_checkpoints_clone(model: ModelCard) -> None:
     with pytest.raises(VoiceError, match="cannot clone; use a Base checkpoint") as caught:
         check_can_clone(model, "speaker_embedding")
     assert caught.value.param == "speaker_embedding"
+
+
+def test_a_custom_voice_checkpoint_takes_the_timbre_of_another_voice_and_instructions() -> None:
+    in_context = Voice(TIMBRE.speaker, np.zeros((3, 16), np.int64), "words")
+    resolved = resolve_request(request(voice=in_context, instructions="Whisper."), CUSTOM)
+    assert resolved.speaker is None and resolved.voice == TIMBRE and resolved.text_mode == "whole"
 
 
 def test_a_speaker_vector_must_have_the_checkpoints_width() -> None:

@@ -193,9 +193,11 @@ def test_voices_are_listed_with_their_models(served: Served) -> None:
     assert served.clone.clones == 1
     listed = served.client.get("/v1/audio/voices").json()
     assert listed["voices"] == ["wren", "finch", "anna"]
-    assert listed["models"] == {"wren": ["preset"], "finch": ["preset"], "anna": ["clone"]}
+    assert listed["models"] == {"wren": ["preset"], "finch": ["preset"], "anna": ["preset", "clone"]}
     assert listed["aliases"]["alloy"] == "wren"
     assert served.ask(voice="anna").headers["x-model"] == "clone"
+    both = served.ask(voice="anna", instructions="Whisper.")
+    assert both.headers["x-model"] == "preset" and both.headers["x-warning"].startswith("experimental: ")
     refused = served.client.post(
         "/v1/audio/voices", data={**form, "name": "bert", "model": "preset"}, files={"audio_sample": CLIP}
     )

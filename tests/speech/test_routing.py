@@ -57,6 +57,9 @@ def routed(cards: Sequence[ModelCard], **fields: Any) -> list[str]:
         ({"speaker_embedding": [0.5] * 4}, ["small-base"]),
         ({"voice": "anna"}, ["base"]),
         ({"voice": "Bert"}, ["small-base"]),
+        ({"voice": "anna", "instructions": "Whisper."}, ["preset"]),
+        ({"speaker_embedding": [0.5] * 8, "instructions": "Whisper."}, ["preset"]),
+        ({"model": "preset", "voice": "anna"}, ["preset"]),
         ({"language": "German", "instructions": "An old man."}, ["design"]),
         ({"language": "auto"}, ["small", "preset"]),
         ({"task_type": "CustomVoice", "instructions": "An old man."}, ["preset"]),
@@ -115,6 +118,12 @@ def test_the_operators_aliases_are_voices_when_a_model_is_chosen() -> None:
     for voice, expected in (("Boss", "preset"), ("tara", "base"), ("nova", "small")):
         needs = needs_of(SpeechRequest("a", voice=voice), AskedModel(), ALL, UPLOADED.get, aliases)
         assert choose_models(needs, ALL)[0].name == expected
+
+
+def test_other_voices_go_to_a_custom_voice_model_only_where_no_base_can() -> None:
+    assert routed((PRESET, DESIGN), voice="anna") == ["preset"]
+    with pytest.raises(RequestError, match="CustomVoice checkpoint cannot clone"):
+        routed((PRESET, DESIGN), ref_audio=CLIP)
 
 
 def test_of_equals_the_first_one_configured_is_chosen() -> None:

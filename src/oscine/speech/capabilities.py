@@ -19,6 +19,7 @@ from oscine.voice import Voice
 
 AUTO = "auto"  # the language: the model detects it from the text
 KIND_NAMES: dict[ModelKind, str] = {"custom_voice": "CustomVoice", "voice_design": "VoiceDesign", "base": "Base"}
+_CLIP_PARAMS = ("ref_audio", "audio_sample")  # fields whose voice is made from a clip
 _TEXT_MODES: tuple[TextMode, ...] = ("whole", "streaming")
 
 # For checkpoints that list none of their own: the published ones follow instructions in any words.
@@ -78,7 +79,8 @@ def check_needs(needs: Needs, card: ModelCard) -> None:
     if needs.kind not in (None, card.kind):
         raise RequestError(f"this checkpoint is {KIND_NAMES[card.kind]}, not {KIND_NAMES[needs.kind]}", "task_type")
     if needs.clone_param is not None:
-        check_can_clone(card, needs.clone_param)
+        check = check_can_clone if needs.clone_param in _CLIP_PARAMS else check_takes_voices
+        check(card, needs.clone_param)
         if needs.speaker_width is not None:
             check_speaker_width(needs.speaker_width, card, needs.clone_param)
     else:
@@ -130,6 +132,12 @@ def check_can_clone(card: ModelCard, param: str = "ref_audio") -> None:
         )
 
 
+def check_takes_voices(card: ModelCard, param: str) -> None:
+    """Raises VoiceError if it cannot speak with a voice that was made before."""
+    if not card.takes_voices:
+        check_can_clone(card, param)
+
+
 def check_speaker_width(width: int, card: ModelCard, param: str = "voice") -> None:
     if width != card.speaker_width:
         raise VoiceError(
@@ -161,9 +169,9 @@ def _resolve_voice(voice: object, card: ModelCard) -> tuple[str | None, Voice | 
             "voice",
         )
     if isinstance(voice, Voice):
-        check_can_clone(card, "voice")
+        check_takes_voices(card, "voice")
         check_speaker_width(len(voice.speaker), card)
-        return None, voice
+        return None, voice if card.clones else Voice(voice.speaker)  # others know no reference clips
     if voice is not None and voice.lower() not in card.speakers:
         raise unknown_voice(voice, card)
     if card.kind == "base":

@@ -11,7 +11,13 @@ from oscine.audio.formats import FormatName
 from oscine.config import ServerConfig
 from oscine.errors import ConfigError, RequestError, TooLargeError
 from oscine.request import RANDOM_SEED, SpeechRequest, VoiceSource
-from oscine.speech.capabilities import AUTO, check_can_clone, check_speaker_width, unsupported_script
+from oscine.speech.capabilities import (
+    AUTO,
+    check_can_clone,
+    check_speaker_width,
+    check_takes_voices,
+    unsupported_script,
+)
 from oscine.speech.clips import ClipPolicy, fetch_clip
 from oscine.speech.models import ServedModel
 from oscine.speech.phrase_cache import CacheUse
@@ -21,10 +27,12 @@ from oscine.text.options import ENGLISH, TextOptions, asked_level, level_of, tex
 from oscine.text.preparation import Prepared, StreamingPreparation, check_text_options, prepare_text
 from oscine.text.segmenter import SegmenterConfig
 from oscine.text.spoken_text import SpokenText
+from oscine.types import ModelCard
 from oscine.voice import Voice
 
 _MAX_READ_CHARS = 300  # of any content; reading them in English takes about a millisecond
 _COMPRESSED_BYTES_PER_S = 20_000  # mp3, opus and aac stay below
+_EXPERIMENTAL = "experimental: CustomVoice checkpoints were not trained for other voices than their own; listen first"
 _MAX_INLINE_CHARS = 2000  # a thousand characters take a millisecond to segment; longer texts leave the event loop
 
 
@@ -152,7 +160,7 @@ class SpeechPlanner:
             speed=request.speed,
             packet_bytes=packet_bytes(checked, out_rate_hz, packet_ms) if packet_ms else None,
             warning=unsupported_script(request.text[:_MAX_INLINE_CHARS], card),
-            field_warnings=clip_warnings,
+            field_warnings=(*clip_warnings, *([_EXPERIMENTAL] if _is_experimental(voice, card) else [])),
         )
 
     def _cache_use(self, asked: CacheUse, script: tuple[Prepared, ...], *, repeats: bool) -> CacheUse:
@@ -196,10 +204,11 @@ class SpeechPlanner:
     ) -> tuple[str | Voice | None, tuple[str, ...]]:
         """Finds the voice, or makes it. Also returns warnings about the clip."""
         if isinstance(asked, VoiceSource):
-            check_can_clone(model.card, asked.param)
             if asked.embedding is not None:
+                check_takes_voices(model.card, asked.param)
                 check_speaker_width(len(asked.embedding), model.card, asked.param)
                 return Voice.from_embedding(asked.embedding), ()
+            check_can_clone(model.card, asked.param)
             assert asked.clip is not None
             # Without a name for the clip: it is gone before its voice is made.
             return await model.cloned_voices.get(await fetch_clip(asked.clip, self._clip_policy), asked.transcript)
@@ -208,6 +217,10 @@ class SpeechPlanner:
         if model.voices.is_preset(asked):
             return model.voices.resolve(asked), ()
         return await self._files.run(model.voices.resolve, asked), ()
+
+
+def _is_experimental(voice: str | Voice | None, card: ModelCard) -> bool:
+    return isinstance(voice, Voice) and not card.clones
 
 
 def _is_quick(text: str, options: TextOptions, language: str) -> bool:

@@ -2,7 +2,8 @@
 
 | the request has                                   | kinds that can do it, best first                              |
 |---------------------------------------------------|---------------------------------------------------------------|
-| a clip, an embedding, an uploaded voice           | Base                                                          |
+| a clip                                            | Base                                                          |
+| an embedding, an uploaded voice                   | Base; CustomVoice where no Base can, and with instructions    |
 | a preset's name                                   | CustomVoice with this preset                                  |
 | instructions and no voice (a description)         | VoiceDesign, CustomVoice                                      |
 | instructions and one of OpenAI's voice names      | CustomVoice, VoiceDesign                                      |
@@ -117,6 +118,8 @@ def choose_models(
         raise _named_cannot(named, reasons[named], able)
     if not able:
         raise _none_can(needs, cards, reasons, uploaded_names)
+    if needs.clone_param is not None:  # others were not trained for it: not even while no Base is ready
+        return [card for card in able if card.kind == "base"] or able
     # Instructions without a voice are a description of one.
     first: ModelKind = "voice_design" if needs.instructions and not needs.any_preset else "custom_voice"
     return sorted(able, key=lambda card: card.kind != first)  # keeps the configured order of equals

@@ -61,7 +61,7 @@ class VoiceResolver:
             return stored.voice
         if speaker := self._openai.get(key) or nearest_voice(key, self._card.speakers):
             return speaker
-        choices = [*(self.store.names() if self._card.clones else ()), *self.aliases]
+        choices = [*(self.store.names() if self._card.takes_voices else ()), *self.aliases]
         if len(choices) > _MAX_CHOICES:
             choices = nearest(key, choices, 5)
         alias = "" if key == asked else f"; server.voice_aliases has it for {asked!r}"

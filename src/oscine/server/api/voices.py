@@ -115,10 +115,10 @@ class VoiceList(BaseModel):
             for speaker in model.card.speakers:
                 presets.setdefault(speaker, model.created_s)
         users = {speaker: [card.name for card in cards if speaker in card.speakers] for speaker in presets}
-        if any(card.clones for card in cards):
+        if any(card.takes_voices for card in cards):
             for voice in stored:
                 width = len(voice.voice.speaker)
-                users[voice.name] = [card.name for card in cards if card.clones and card.speaker_width == width]
+                users[voice.name] = [card.name for card in cards if card.takes_voices and card.speaker_width == width]
         aliases = [model.voices.aliases for model in models if model.voices.aliases]
         ids = {voice.name: voice.id for voice in stored}
         return VoiceList(
