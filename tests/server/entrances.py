@@ -1,5 +1,6 @@
 """Every entrance for the fields of a request: HTTP, batches and the WebSocket protocols."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ from websockets.typing import Subprotocol
 
 from oscine.server.dialects.dashscope_http import PATH as GENERATION
 from tests.server.live.live_client import Server
+from tests.websocket import connect
 
 SPEECH = "/v1/audio/speech"
 Ask = Callable[[Server, dict[str, Any]], str | None]  # the message of the error, or None
@@ -27,6 +29,12 @@ def as_default_of_a_batch(server: Server, fields: dict[str, Any]) -> str | None:
 
 def over_dashscopes_http(server: Server, fields: dict[str, Any]) -> str | None:
     return message_of(post(server, GENERATION, {"input": {"text": "Hi."}, "parameters": fields}))
+
+
+def over_elevenlabs_http(server: Server, fields: dict[str, Any]) -> str | None:
+    others = {name: value for name, value in fields.items() if name != "voice"}
+    path = f"/v1/text-to-speech/{fields.get('voice', 'default')}?output_format=mp3"
+    return message_of(post(server, path, {"text": "Hi.", **others}))
 
 
 def live(server: Server, fields: dict[str, Any]) -> str | None:
@@ -59,6 +67,18 @@ def live_as_nari(server: Server, fields: dict[str, Any]) -> str | None:
         return said(client.until("request.configured", "error").events[-1])
 
 
+def live_as_elevenlabs(server: Server, fields: dict[str, Any]) -> str | None:
+    others = {name: value for name, value in fields.items() if name != "voice"}
+    path = f"/v1/text-to-speech/{fields.get('voice', 'default')}/stream-input?output_format=mp3"
+    with connect(server.url.replace("http", "ws") + path, proxy=None) as socket:
+        for message in ({"text": " ", **others}, {"text": "Hi."}, {"text": ""}):
+            socket.send(json.dumps(message))
+        told = json.loads(socket.recv(timeout=600))
+        while not {"isFinal", "message"} & told.keys():
+            told = json.loads(socket.recv(timeout=600))
+    return None if "isFinal" in told else str(told["message"])
+
+
 def post(server: Server, path: str, body: dict[str, Any]) -> httpx.Response:
     return httpx.post(f"{server.url}{path}", json=body, trust_env=False, timeout=600)
 
@@ -80,5 +100,6 @@ def said(event: dict[str, Any]) -> str | None:
 
 ENTRANCES: list[Ask] = [
     *(over_http, as_item_of_a_batch, as_default_of_a_batch, over_dashscopes_http),
+    *(over_elevenlabs_http, live_as_elevenlabs),
     *(live, live_as_vllm_omni, live_as_sglang_omni, live_as_dashscope, live_as_nari),
 ]

@@ -16,8 +16,9 @@ from oscine.deploy.tritonserver.speech_host import CodesOnly, Samples
 from oscine.server.api.batch import BatchResult
 from oscine.server.api.renderers import RENDERERS, Call, Renderer
 from oscine.server.api.schemas import SpeechBody
-from oscine.server.dialects import dashscope_http
+from oscine.server.dialects import dashscope_http, elevenlabs_http
 from oscine.server.dialects.dashscope import DashScopeConnection
+from oscine.server.dialects.elevenlabs import ElevenLabsConnection
 from oscine.server.dialects.nari import NariConnection
 from oscine.server.dialects.routes import VllmOmniConnection
 from oscine.server.dialects.sglang_omni import SglangOmniConnection
@@ -157,6 +158,33 @@ async def as_dashscopes_answer(service: Service) -> Told:
     answer = json.loads((await over_http(service, dashscope_http.AnswerRenderer)).content)
     sound = base64.b64decode(answer["output"]["audio"]["url"].partition(",")[2])
     return Told(sound, answer["output"]["finish_reason"], output_tokens=answer["usage"]["output_tokens"])
+
+
+def words_of(characters: list[str]) -> list[str]:
+    return "".join(characters).split()
+
+
+async def as_elevenlabs_lines(service: Service) -> Told:
+    content = (await over_http(service, elevenlabs_http.TimedStream)).content
+    lines = [json.loads(line) for line in content.splitlines()]
+    timed = [line["alignment"] for line in lines if line["alignment"]]
+    chars = [char for one in timed for char in one["characters"]]
+    assert [one["character_start_times_seconds"][0] for one in timed] == [0.1, 0.5]
+    return Told(b"".join(base64.b64decode(line["audio_base64"]) for line in lines), words=words_of(chars))
+
+
+async def as_elevenlabs_answer(service: Service) -> Told:
+    answer = json.loads((await over_http(service, elevenlabs_http.TimedFile)).content)
+    assert answer["alignment"] == answer["normalized_alignment"]
+    return Told(base64.b64decode(answer["audio_base64"]), words=words_of(answer["alignment"]["characters"]))
+
+
+async def as_elevenlabs_websocket(service: Service) -> Told:
+    *told, final = await over_a_websocket(service, ElevenLabsConnection, "chunks")
+    messages = [one for one in told if isinstance(one, dict)]
+    assert isinstance(final, dict) and final["isFinal"] and len(messages) == len(told)
+    chars = [char for one in messages if one["alignment"] for char in one["alignment"]["chars"]]
+    return Told(b"".join(base64.b64decode(one["audio"]) for one in messages), words=words_of(chars))
 
 
 def collected() -> WholeFile:
@@ -309,6 +337,9 @@ FORMS: dict[Callable[[Service], Awaitable[Told]], str] = {
     as_json: "sound finish_reason words output_tokens seconds",
     as_dashscopes_events: "sound finish_reason output_tokens",
     as_dashscopes_answer: "sound finish_reason output_tokens",
+    as_elevenlabs_lines: "sound words",
+    as_elevenlabs_answer: "sound words",
+    as_elevenlabs_websocket: "sound words",
     as_a_batch_result: "sound finish_reason words output_tokens",
     in_python: "sound finish_reason words output_tokens",
     as_our_websocket: "sound finish_reason segments words output_tokens seconds",

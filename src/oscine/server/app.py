@@ -28,7 +28,7 @@ from oscine.server.api.speech import SPEECH_PATH, direct_speech, speech_routes
 from oscine.server.api.speech_outcomes import outcome_routes
 from oscine.server.api.voices import voice_routes
 from oscine.server.asyncapi import asyncapi
-from oscine.server.dialects.routes import realtime_routes
+from oscine.server.dialects.routes import realtime_routes, refusal_at
 from oscine.server.http.errors import error_response, handle_errors
 from oscine.server.http.logs import drop_expected_errors, request_id
 from oscine.server.http.metrics import watch_loop_lag
@@ -74,7 +74,7 @@ def build_models_app(
     about = {"title": "Oscine", "description": _DESCRIPTION, "version": __version__}
     app = FastAPI(**about, lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)  # type: ignore[arg-type]
     app.state.service = service
-    handle_errors(app, invalid_field, service.metrics.refused)
+    handle_errors(app, invalid_field, service.metrics.refused, refusal_at)
     app.include_router(speech_routes(service, ERRORS))
     app.include_router(batch_routes(service, ERRORS))
     app.include_router(outcome_routes(service.outcomes, ERRORS))

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from oscine import __version__
 from oscine.server.dialects.dashscope import DashScopeConnection
+from oscine.server.dialects.elevenlabs import MULTI_PATH, PATH, ElevenLabsConnection
 from oscine.server.dialects.nari import SUBPROTOCOL, NariConnection
 from oscine.server.dialects.sglang_omni import SglangOmniConnection
 from oscine.server.live.messages import MESSAGES
@@ -23,15 +24,17 @@ class Event(NamedTuple):
     summary: str
     required: str = ""  # names of fields, separated by blanks
     optional: str = ""
+    typed: bool = True  # it has a `type`
 
     def schema(self, kind: str) -> dict[str, Any]:
         """JSON schema of the event with this `type`."""
         names = (*self.required.split(), *self.optional.split())
+        kinds = {"type": {"const": kind}} if self.typed else {}
         return {
             "type": "object",
             "description": self.summary,
-            "required": ["type", *self.required.split()],
-            "properties": {"type": {"const": kind}, **{name: _FIELDS[name] for name in names}},
+            "required": [*kinds, *self.required.split()],
+            "properties": {**kinds, **{name: _FIELDS[name] for name in names}},
         }
 
 
@@ -48,6 +51,16 @@ _OBJECT = _typed("object")
 _NULLABLE_TEXT, _NULLABLE_NUMBER = _typed(["string", "null"]), _typed(["number", "null"])
 _ERROR = _object({"message": _TEXT, "type": _TEXT, "param": _NULLABLE_TEXT, "code": _TEXT}, "As in all errors here.")
 _WORD = _object({"word": _TEXT, "start_s": _NULLABLE_NUMBER, "end_s": _NULLABLE_NUMBER})
+_INTEGERS = _typed("array", items=_INTEGER)
+_CHARACTERS = {
+    "anyOf": [
+        _object(
+            {"chars": _typed("array", items=_TEXT), "charStartTimesMs": _INTEGERS, "charDurationsMs": _INTEGERS},
+            "Times from the end of the times before; with sync_alignment=true, in the speech.",
+        ),
+        _typed("null"),
+    ]
+}
 _MILLISECONDS = _object({"word": _TEXT, "start_ms": _INTEGER, "end_ms": _INTEGER})
 
 _FIELDS: dict[str, dict[str, Any]] = {
@@ -56,7 +69,13 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "session_id": _TEXT,
     "id": _TEXT,
     "message": _TEXT,
-    "error": {"anyOf": [_ERROR, _typed("boolean", "In audio.done: whether the speech failed.")]},
+    "error": {
+        "anyOf": [
+            _ERROR,
+            _typed("boolean", "In audio.done: whether the speech failed."),
+            _typed("string", "To ElevenLabs' clients: the code."),
+        ]
+    },
     "warning": _TEXT,
     "retry_after_s": _typed("number", "Seconds after which a retry makes sense."),
     "ignored_fields": _typed("array", items=_TEXT),
@@ -113,11 +132,21 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "delta": _typed("string", "Audio as base64.", contentEncoding="base64"),
     # nari.
     "protocol": _TEXT,
-    "audio": _object({"encoding": _TEXT, "sample_rate": _INTEGER, "channels": _INTEGER}),
+    "audio": {
+        "anyOf": [
+            _object({"encoding": _TEXT, "sample_rate": _INTEGER, "channels": _INTEGER}),
+            _typed(["string", "null"], "Audio as base64, for ElevenLabs' clients.", contentEncoding="base64"),
+        ]
+    },
     "event": _typed("string", "The `type` of the message."),
     "sequence": _INTEGER,
     "stop_reason": _TEXT,
     "audio_chunks": _typed("integer", "Binary frames that were sent."),
+    # ElevenLabs.
+    "alignment": _CHARACTERS,
+    "normalizedAlignment": _CHARACTERS,
+    "isFinal": _FLAG,
+    "contextId": _TEXT,
 }
 _PART = "event_id response_id item_id output_index content_index"
 _CHUNK = "utterance_index sentence_index chunk_id chunk_start_ms chunk_end_ms sample_rate audio_b64 timestamps"
@@ -198,6 +227,18 @@ NARI: dict[str, Event] = {
     "response.done": Event("All audio was sent; the connection closes.", "request_id stop_reason audio_chunks"),
     "error": Event("Something failed; the connection closes.", "request_id error"),
 }
+ELEVENLABS: dict[str, Event] = {
+    "audio": Event(
+        "The next bytes of the file, or the times of its characters.",
+        "audio alignment normalizedAlignment",
+        "contextId ignored_fields warning",
+        typed=False,
+    ),
+    "final": Event("The text was spoken.", "audio isFinal", "contextId", typed=False),
+    "error": Event(
+        "The connection or the context failed, and is closed.", "message error code", "contextId", typed=False
+    ),
+}
 
 
 # --- The document.
@@ -243,6 +284,20 @@ PROTOCOLS = {
     "nari": Protocol(
         "/v1/audio/speech/ws", f"The subprotocol `{SUBPROTOCOL}` of nari-qwen3-tts.", NariConnection.kinds, NARI
     ),
+    "elevenlabs": Protocol(
+        PATH,
+        "ElevenLabs' protocol for one text. The query has the settings.",
+        ElevenLabsConnection.kinds,
+        ELEVENLABS,
+        sends_binary=False,
+    ),
+    "elevenlabsContexts": Protocol(
+        MULTI_PATH,
+        "ElevenLabs' protocol for several texts, each with a `context_id`.",
+        ElevenLabsConnection.kinds,
+        ELEVENLABS,
+        sends_binary=False,
+    ),
 }
 
 
@@ -257,6 +312,7 @@ def asyncapi(*, has_keys: bool) -> dict[str, Any]:
             sent[_AUDIO] = _BINARY
         channels[name] = {
             "address": protocol.address,
+            **({"parameters": {"voice_id": {}}} if "{voice_id}" in protocol.address else {}),
             "description": protocol.about,
             "messages": {**received, **sent},
             "bindings": {"ws": {"method": "GET", "bindingVersion": "0.1.0"}},

@@ -163,6 +163,11 @@ _KOKORO_LANGUAGES = {  # `lang_code` of its servers
 _LANGUAGE_TAG = re.compile(r"([a-z]{2,3})(?:[-_][a-z0-9]{2,8})*")  # BCP 47, without what no client sends
 
 
+def language_code(name: str) -> str:
+    """Returns the code of two letters of a checkpoint's language, or the name of one that has none here."""
+    return _LANGUAGE_CODES.get(name.lower(), name).split()[0]
+
+
 def language_name(given: str) -> str:
     """Returns the language that a code or a tag stands for, and anything else in lower case."""
     lower = given.strip().lower()

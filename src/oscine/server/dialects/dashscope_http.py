@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 from collections.abc import Mapping
 from itertools import count
 from typing import Any
@@ -21,7 +20,7 @@ from oscine.server.api.schemas import SpeechBody, invalid_field
 from oscine.server.api.speech import SpeechHandler
 from oscine.server.dialects.dashscope import cloud_name, own_fields
 from oscine.server.dialects.kept_files import FILES_PATH
-from oscine.server.http.errors import ApiError, ErrorResponse, api_error
+from oscine.server.http.errors import ApiError, ErrorResponse, api_error, error_headers
 from oscine.server.http.json_body import read_json
 from oscine.server.http.logs import request_id
 from oscine.server.http.streaming_response import ResponseWriter, StreamingSpeechResponse, write_base64
@@ -135,8 +134,7 @@ def _speech_body(given: Any, default_format: str) -> SpeechBody:
 
 def _refusal(exception: BaseException) -> Response:
     error = api_error(exception)
-    headers = {} if error.retry_after_s is None else {"retry-after": str(math.ceil(error.retry_after_s))}
-    return JSONResponse(_error_fields(error), error.status, headers)
+    return JSONResponse(_error_fields(error), error.status, error_headers(error))
 
 
 def _error_fields(error: ApiError) -> dict[str, Any]:

@@ -6,17 +6,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import APIRouter, WebSocket
+from fastapi import APIRouter, Response, WebSocket
 from starlette.types import Message
 
 from oscine.audio.formats import FormatName
 from oscine.errors import RequestError
 from oscine.server.dialects.dashscope import DashScopeConnection
 from oscine.server.dialects.dashscope_http import dashscope_routes
+from oscine.server.dialects.elevenlabs import MULTI_PATH, PATH, ElevenLabsConnection, MultiContextConnection
+from oscine.server.dialects.elevenlabs_http import elevenlabs_routes, is_elevenlabs, refusal
 from oscine.server.dialects.kept_files import kept_file_routes
 from oscine.server.dialects.nari import NariConnection
 from oscine.server.dialects.sglang_omni import SglangOmniConnection
 from oscine.server.http.access import SUBPROTOCOL
+from oscine.server.http.errors import ApiError, error_response
 from oscine.server.http.json_body import parse_json
 from oscine.server.http.websocket_protocol import MAX_MESSAGE_BYTES
 from oscine.server.live.connection import LiveConnection
@@ -32,6 +35,7 @@ def realtime_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]
     """`errors` describe the statuses for the OpenAPI document."""
     router = APIRouter()
     router.include_router(dashscope_routes(service, errors))
+    router.include_router(elevenlabs_routes(service, errors))
     router.include_router(kept_file_routes(service.kept_files, service.config.stalled_s))
 
     @router.websocket("/v1/audio/speech/stream")
@@ -46,7 +50,24 @@ def realtime_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]
     async def nari(socket: WebSocket) -> None:
         await LiveSession(socket, service, NariConnection(socket, service)).run()
 
+    @router.websocket(PATH)
+    async def elevenlabs(socket: WebSocket) -> None:
+        await LiveSession(socket, service, ElevenLabsConnection(socket, service)).run()
+
+    @router.websocket(MULTI_PATH)
+    async def elevenlabs_contexts(socket: WebSocket) -> None:
+        connection = MultiContextConnection(socket, service)
+        try:
+            await LiveSession(socket, service, connection).run()
+        finally:
+            await connection.cancel()
+
     return router
+
+
+def refusal_at(path: str, error: ApiError) -> Response:
+    """The response to an error, in the form of the protocol that this path belongs to."""
+    return refusal(error) if is_elevenlabs(path) else error_response(error)
 
 
 def _stream_connection(socket: WebSocket, service: Service) -> LiveConnection:

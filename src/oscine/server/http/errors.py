@@ -132,14 +132,18 @@ def api_error(error: BaseException) -> ApiError:
     )
 
 
-def error_response(exception: BaseException) -> Response:
-    error = api_error(exception)
+def error_headers(error: ApiError) -> dict[str, str]:
     headers = dict(error.headers or {})
     if error.retry_after_s is not None:
         headers["retry-after"] = str(math.ceil(error.retry_after_s))
     elif error.status == 401:
         headers["www-authenticate"] = "Bearer"
-    return JSONResponse({"error": error.body}, error.status, headers)
+    return headers
+
+
+def error_response(exception: BaseException) -> Response:
+    error = api_error(exception)
+    return JSONResponse({"error": error.body}, error.status, error_headers(error))
 
 
 def _methods(request: Request) -> list[str]:
@@ -168,8 +172,10 @@ def handle_errors(
     app: FastAPI,
     validation_error: Callable[[list[Any]], FieldError],
     count_refusal: Callable[[str, int], None],
+    render: Callable[[str, ApiError], Response] = lambda _, error: error_response(error),
 ) -> None:
-    """Answers errors that occur before a handler counts the request; `count_refusal` takes their path and status."""
+    """Answers errors that occur before a handler counts the request; `count_refusal` takes their path and status.
+    `render` makes the response at a path."""
 
     async def answer(request: Request, exception: Exception) -> Response:
         if isinstance(exception, RequestValidationError):
@@ -181,7 +187,7 @@ def handle_errors(
             exception = _http_error(request, exception)
         error = api_error(exception)
         count_refusal(request.url.path, error.status)
-        return error_response(error)
+        return render(request.url.path, error)
 
     for kind in (OscineError, ApiError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, answer)

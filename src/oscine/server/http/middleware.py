@@ -21,6 +21,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from oscine.errors import NotAllowedError, clear_tracebacks, shown_name
 from oscine.process.resources import Owner, current_owner
 from oscine.server.dialects.kept_files import FILES_PATH
+from oscine.server.dialects.routes import refusal_at
 from oscine.server.http.access import AllowedHosts, host_name
 from oscine.server.http.connections import client_network
 from oscine.server.http.errors import api_error, error_response
@@ -137,9 +138,9 @@ class RequestMiddleware:
             clear_tracebacks(error)
             # After the first byte the response stays incomplete: the client sees the loss.
             if status == _NOT_STARTED:
-                await error_response(known)(scope, receive, send_with_headers)
+                await refusal_at(scope["path"], known)(scope, receive, send_with_headers)
         finally:
-            level = logging.INFO if scope["path"].startswith(("/v1", "/api")) else logging.DEBUG
+            level = logging.INFO if scope["path"].startswith(("/v1", "/v2", "/api")) else logging.DEBUG
             fields = log_fields(status=status, ms=round(1000 * (time.monotonic() - start_s), 1))
             # The name of a kept file is the only key to it.
             path = f"{FILES_PATH}..." if scope["path"].startswith(FILES_PATH) else scope["path"]

@@ -73,7 +73,8 @@ def _complete(schema: dict[str, Any], has_keys: bool) -> None:
     for operations in schema["paths"].values():
         for operation in operations.values():
             responses = operation["responses"]
-            responses.pop("422", None)
+            if "HTTPValidationError" in str(responses.get("422")):
+                del responses["422"]
             for status in (*_OF_ALL, *(_OF_BODIES if "requestBody" in operation else ())):
                 responses.setdefault(str(status), ERRORS[status])
     for model in schemas.values():

@@ -80,6 +80,11 @@ class LiveConnection:
         """Called once, when the key was accepted and before any message is read. Returns the connection to use."""
         return self
 
+    @property
+    def is_speaking(self) -> bool:
+        """Whether it speaks beside its session, which is not idle then."""
+        return False
+
     def unread(self, frame: Message) -> None:
         """Receives this frame next."""
         self._unread = frame
@@ -299,7 +304,10 @@ class ForeignConnection(LiveConnection, abc.ABC):
         return self._translated.popleft()
 
     async def _take_frame(self, frame: Message) -> None:
-        self._translated.extend(await self._translate(parse_message(frame, self.kinds)) or (_NOTHING,))
+        self._translated.extend(await self._translate(self._parse_frame(frame)) or (_NOTHING,))
+
+    def _parse_frame(self, frame: Message) -> Any:
+        return parse_message(frame, self.kinds)
 
     @abc.abstractmethod
     async def _translate(self, message: Any) -> Sequence[ClientMessage]:

@@ -115,11 +115,12 @@ class LiveSession:
         while True:
             await asyncio.sleep(_WATCH_INTERVAL_S)
             self._pending_text.resize(_CHARACTER_BYTES * self._pending_chars)
-            if not self._utterances:
+            busy = self._connection.is_speaking
+            if not self._utterances and not busy:
                 self._check_draining()
-            elif self._utterances[0] is self._open:
+            elif self._utterances and self._utterances[0] is self._open:
                 self._open.give_slot_back()
-            speaking = any(utterance.text.ended.is_set() for utterance in self._utterances)
+            speaking = busy or any(utterance.text.ended.is_set() for utterance in self._utterances)
             if speaking or self._clock.unplayed_s:
                 self._active_s = time.monotonic()
             elif time.monotonic() - self._active_s >= idle_s:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 from starlette.types import Message
@@ -134,8 +134,8 @@ class CloseConnection(Exception):  # noqa: N818
 Parsed = TypeVar("Parsed", bound=BaseModel)
 
 
-def parse_message(frame: Message, kinds: Mapping[str, type[Parsed]]) -> Parsed:
-    """`kinds` maps the `type` of a message to its fields. Raises ApiError, RequestError and CloseConnection."""
+def parse_object(frame: Message) -> dict[str, Any]:
+    """Raises ApiError, RequestError and CloseConnection."""
     text: str | None = frame.get("text")
     encoded: bytes = frame.get("bytes") or b"" if text is None else text.encode()
     if len(encoded) > MAX_MESSAGE_BYTES:
@@ -147,7 +147,13 @@ def parse_message(frame: Message, kinds: Mapping[str, type[Parsed]]) -> Parsed:
         raise ApiError(400, message)
     fields = parse_json(encoded, what="message")
     if not isinstance(fields, dict):
-        raise FieldError("the message must be a JSON object with a `type`")
+        raise FieldError("the message must be a JSON object")
+    return fields
+
+
+def parse_message(frame: Message, kinds: Mapping[str, type[Parsed]]) -> Parsed:
+    """`kinds` maps the `type` of a message to its fields. Raises ApiError, RequestError and CloseConnection."""
+    fields = parse_object(frame)
     kind = fields.get("type")
     if kind is None:
         raise FieldError(f"type is missing; possible: {', '.join(kinds)}", param="type")
