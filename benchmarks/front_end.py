@@ -241,6 +241,15 @@ def measure_bare(options: argparse.Namespace, clients: ProcessPoolExecutor) -> R
     return rows
 
 
+def machine_load(say: Callable[[str], None]) -> Row:
+    """Says so if other work may disturb the measurement."""
+    figures = {"cores": os.cpu_count() or 1, "load_average_before": os.getloadavg()[0]}
+    if busy_before(figures):
+        average, cores = figures["load_average_before"], figures["cores"]
+        say(f"warning: the machine is busy (load average {average:.1f} on {cores} cores); times may be too long")
+    return figures
+
+
 def measure_all(
     options: argparse.Namespace, say: Callable[[str], None] = print, keep: Callable[[Row], object] = lambda row: None
 ) -> Row:
@@ -248,10 +257,7 @@ def measure_all(
     long_s = options.stream_frames / FRAME_RATE_HZ
     loads = [(load_name(rate), rate, options.frames) for rate in options.rates]
     loads += [(f"{count} streams", count / long_s, options.stream_frames) for count in options.streams]
-    figures: Row = {"cores": os.cpu_count() or 1, "load_average_before": os.getloadavg()[0], "loads": {}}
-    if busy_before(figures):
-        average, cores = figures["load_average_before"], figures["cores"]
-        say(f"warning: the machine is busy (load average {average:.1f} on {cores} cores); times may be too long")
+    figures: Row = {**machine_load(say), "loads": {}}
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(options.clients, context) as clients:
         figures["bare"] = measure_bare(options, clients)

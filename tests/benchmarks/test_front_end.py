@@ -15,6 +15,7 @@ from benchmarks.front_end import (
     arguments,
     cpu_us_per_request,
     joined_failures,
+    machine_load,
     measure_all,
 )
 from benchmarks.instant_engine import FRAME_BYTES, FRAME_SAMPLES, STAMPS, InstantEngine, frames_after_chunks
@@ -66,15 +67,13 @@ def test_the_cpu_time_of_a_request_is_told_only_if_it_is_far_above_that_of_an_id
     assert cpu_us_per_request(used, 0.2, sent=100) is None and cpu_us_per_request(used, 0.0, sent=0) is None
 
 
-@pytest.mark.slow
-def test_a_run_on_a_busy_machine_says_so_and_keeps_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.front_end.IDLE_S", 0.0)
-    monkeypatch.setattr("os.getloadavg", lambda: (70.0, 0.0, 0.0))
-    monkeypatch.setattr("os.cpu_count", lambda: 16)
+def test_a_busy_machine_is_told_and_an_idle_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    figures = measure_all(arguments(["--rates", "--streams", "--clients", "1"]), said.append)
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    for average in (3.0, 70.0):
+        monkeypatch.setattr("os.getloadavg", lambda average=average: (average, 0.0, 0.0))
+        assert machine_load(said.append) == {"cores": 16, "load_average_before": average}
     assert said == ["warning: the machine is busy (load average 70.0 on 16 cores); times may be too long"]
-    assert figures["load_average_before"] == 70.0
 
 
 @pytest.mark.slow
@@ -92,6 +91,7 @@ def test_a_short_run_measures_each_load(monkeypatch: pytest.MonkeyPatch) -> None
         lambda figures: kept.append(["front_end_ms" in row for row in figures["loads"].values()]),
     )
     loads, bare = figures["loads"], figures["bare"]
+    assert figures["load_average_before"] == 0.0
     assert kept == [[False], [True], [True, False], [True, True]]  # before and after each load
     assert said == [f"{name}: {row['requests']} of {row['requests']}, failures none" for name, row in loads.items()]
     assert [*loads] == ["30 requests/s", "4 streams"]

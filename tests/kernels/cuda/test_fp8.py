@@ -12,7 +12,7 @@ from tests.kernels.measures import assert_same_roundings
 
 INPUTS, SEGMENTS = 1024, 8
 FEW = Few(2)
-TILED = (Tiled(32, 1, 1, stages=3), Tiled(16, 1, 4, stages=3))
+ALONE, CLUSTER = Tiled(32, 1, 1, stages=3), Tiled(16, 1, 4, stages=3)
 
 
 def test_a_weight_is_at_most_half_a_step_of_e4m3_away() -> None:
@@ -47,10 +47,13 @@ def test_a_product_widens_every_value_exactly(folder: Path) -> None:
         assert torch.equal(case.run(FEW)[0], case.weight[:, column]), column
 
 
+# Each epilogue with one of the plans, as for bf16. FP8 changes the operands and scales a sum, whatever comes after it.
 @pytest.mark.slow
-@pytest.mark.parametrize("epilogue", Epilogue)
-@pytest.mark.parametrize("plan", TILED, ids=["alone", "cluster"])
-def test_many_rows_have_the_bits_of_few(epilogue: Epilogue, plan: Tiled, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("plan", "epilogue"),
+    [(ALONE, Epilogue.PLAIN), (ALONE, Epilogue.GLU), (CLUSTER, Epilogue.RESIDUAL), (CLUSTER, Epilogue.BIAS)],
+)
+def test_many_rows_have_the_bits_of_few(plan: Tiled, epilogue: Epilogue, folder: Path) -> None:
     case = Case(37, Product(64, INPUTS, epilogue, norm=epilogue != Epilogue.RESIDUAL, fp8=True), folder)
     together = case.run(plan)
     assert_same_roundings(together, case.reference(), flips=0.02)
@@ -59,7 +62,7 @@ def test_many_rows_have_the_bits_of_few(epilogue: Epilogue, plan: Tiled, folder:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plan", [FEW, *TILED], ids=["few", "alone", "cluster"])
+@pytest.mark.parametrize("plan", [FEW, ALONE, CLUSTER], ids=["few", "alone", "cluster"])
 def test_the_order_of_threads_does_not_matter(plan: Few | Tiled, folder: Path) -> None:
     case = Case(11, Product(64, INPUTS, Epilogue.GLU, norm=True, fp8=True), folder)
     assert torch.equal(case.run(plan, seed=2), case.run(plan))
