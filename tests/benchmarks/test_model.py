@@ -3,8 +3,9 @@
 import json
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,8 +24,9 @@ from oscine.runner.factory import make_backend
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.runner import FrameOutput
 from oscine.runner.slot_runner import SlotRunner
-from oscine.types import AudioChunk, Cancel, Deliver
+from oscine.types import AudioChunk, Command
 from tests.conftest import CheckpointMaker
+from tests.manual_engine import ManualEngine
 
 pytestmark = pytest.mark.slow
 
@@ -120,56 +122,46 @@ def test_codes_are_the_same_without_the_codec(checkpoint: Path, monkeypatch: pyt
 # --- listeners ---
 
 
-class ScriptedEngine:
-    """Accepts `room` streams at once; the test decides when they deliver audio."""
+class NarrowEngine(ManualEngine):
+    """Refuses more streams than it has slots, and ends those that are cancelled."""
 
-    def __init__(self, room: int) -> None:
-        self.room = room
-        self.deliver: dict[str, Deliver] = {}
-        self.numbers: dict[str, str] = {}  # of the utterances, in the order of their submission
-        self.submitted = 0
-
-    async def submit(
-        self, utterance_id: str, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool = False
-    ) -> None:
-        if len(self.deliver) == self.room:
+    async def submit(self, *arguments: Any, **options: Any) -> None:
+        if len(self.deliver) == self.slots:
             raise OverloadedError("full", 1.0)
-        self.submitted += 1
-        self.numbers[utterance_id] = str(self.submitted)
-        self.deliver[str(self.submitted)] = deliver
+        await super().submit(*arguments, **options)
 
-    def send(self, utterance_id: str, command: Cancel) -> None:
-        self.end(self.numbers[utterance_id], "cancelled")
+    def send(self, utterance_id: str, command: Command) -> None:
+        self.end(utterance_id, "cancelled")
 
-    def speak(self, utterance_ids: Iterable[str]) -> None:
-        for utterance_id in utterance_ids:
-            self.deliver[utterance_id](AudioChunk(b"\0\0", 0))
-
-    def end(self, utterance_id: str, reason: str) -> None:
-        self.deliver.pop(utterance_id)(AudioChunk(b"", 1, reason))  # type: ignore[arg-type]
+    def running(self) -> list[int]:
+        """The running ones, counted from 1 in the order of their submission."""
+        return [1 + self.utterances.index(one) for one in self.deliver]
 
 
-def background(engine: ScriptedEngine, count: int) -> BackgroundStreams:
-    return BackgroundStreams(engine, SpeechRequest(text="x"), count)  # type: ignore[arg-type]
+def background(engine: NarrowEngine, count: int) -> BackgroundStreams:
+    return BackgroundStreams(engine, SpeechRequest(text="x"), count)
 
 
 def test_background_streams_restart_and_are_cancelled_at_the_end() -> None:
-    engine = ScriptedEngine(room=3)
+    engine = NarrowEngine(slots=3)
     with background(engine, 3) as others:
-        engine.speak(["1", "2", "3"])
+        for utterance_id in engine.utterances:
+            engine.speak(utterance_id)
         assert others.all_running()
-        engine.end("2", "stop")
-        assert list(engine.deliver) == ["1", "3", "4"]
+        engine.end(engine.utterances[1])
+        assert engine.running() == [1, 3, 4]
     assert engine.deliver == {}
 
 
 def test_background_streams_report_that_the_engine_refused_them() -> None:
-    with background(ScriptedEngine(room=2), 3) as others:
+    with background(NarrowEngine(slots=2), 3) as others:
         assert not others.all_running()
-    queued = ScriptedEngine(room=3)  # accepts all of them, but the last one waits until the first has ended
+    queued = NarrowEngine(slots=3)  # accepts all of them, but the last one waits until the first has ended
     with background(queued, 3) as others:
-        queued.speak(["1", "2"])
-        queued.end("1", "length")
+        first, second, _ = queued.utterances
+        queued.speak(first)
+        queued.speak(second)
+        queued.end(first, "length")
         assert not others.all_running()
     assert queued.deliver == {}
 

@@ -22,10 +22,11 @@ from oscine.speech.run import Speaker
 from oscine.speech.script import Script
 from oscine.text.segmenter import segment_text
 from oscine.text.spoken_text import SpokenText
-from oscine.types import AudioChunk, Command, Deliver, EngineStatus, ModelCard, Usage
+from oscine.types import AudioChunk, Deliver, ModelCard, Usage
 from tests.align.scripted_whisper import scripted_whisper
 from tests.commands.test_main import OSCINE, Ran, Shell, check_refusal, wav_samples
 from tests.file_length import assert_length
+from tests.manual_engine import ManualEngine
 from tests.speakers import RATE
 
 pytestmark = pytest.mark.slow
@@ -36,19 +37,19 @@ SEGMENTS = segment_text(LONG)
 ENDLESS = "endless"  # a text with this word becomes a runaway
 
 
-class InstantEngine:
-    """An engine that generates noise, which depends on text and seed."""
+class InstantEngine(ManualEngine):
+    """Generates noise, which depends on text and seed, at once."""
 
     sample_rate_hz = RATE
 
     def __init__(self) -> None:
+        super().__init__()
         self.model_config = SimpleNamespace(
             kind="custom_voice",
             talker=SimpleNamespace(speakers={"ryan": 1}),
             selectable_languages=(),
             card=lambda name: ModelCard(name, "custom_voice", ("ryan",), ("english",), (), False, RATE, 1920, 8),
         )
-        self.requests: list[SpeechRequest] = []
         self.max_frames = 10_000
 
     def check(self, request: SpeechRequest) -> None:
@@ -68,18 +69,11 @@ class InstantEngine:
     async def submit(
         self, utterance_id: str, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool = False
     ) -> None:
-        self.requests.append(request)
+        await super().submit(utterance_id, request, deliver)
         pcm, codes, reason = self.speech(request)
         deliver(AudioChunk(pcm[:1000], 0, seed=request.seed or 0))
         usage = Usage(0, len(codes))
         deliver(AudioChunk(pcm[1000:], 500, reason, seed=request.seed or 0, usage=usage, codes=codes))  # type: ignore[arg-type]
-
-    def send(self, utterance_id: str, command: Command) -> None: ...
-
-    def status(self) -> EngineStatus:
-        return EngineStatus(ready=True, slots=8, slots_active=0, queued=0, frames=0, tick_s=0.0)
-
-    def stop(self, drain_s: float = 0.0) -> None: ...
 
 
 def narrated(engine: InstantEngine, request: SpeechRequest) -> tuple[bytes, str | None]:
@@ -87,7 +81,7 @@ def narrated(engine: InstantEngine, request: SpeechRequest) -> tuple[bytes, str 
 
     async def collect() -> tuple[bytes, str | None]:
         segments = [SpokenText.unchanged(text) for text in segment_text(request.text)]
-        speaker = Speaker(engine, request, RATE)  # type: ignore[arg-type]
+        speaker = Speaker(engine, request, RATE)
         events = [event async for event in speaker.speak(Script(segments))]
         assert isinstance(events[-1], Ended)
         return b"".join(event.pcm for event in events if isinstance(event, Audio)), events[-1].finish_reason

@@ -18,30 +18,25 @@ from oscine.voice import Voice
 from tests.engine.recorder import WAIT_S, submit
 from tests.engine.remote.fake_engine import FakeConfig, build_fake
 from tests.garbage import garbage_of
+from tests.manual_engine import ManualEngine
 
 
-class Scripted:
-    """An engine that only counts: `running` is its load, `error` is raised by submit."""
+class Counted(ManualEngine):
+    """Only counts: `running` is its load."""
 
     def __init__(self, running=0, *, ready=True, error=None, slots=4, real_time=6):
-        self.running, self.ready, self.error, self.slots, self.real_time = running, ready, error, slots, real_time
-        self.requests, self.utterances, self.clones, self.commands, self.stopped = [], [], [], [], []
+        super().__init__(slots, error)
+        self.running, self.ready, self.real_time = running, ready, real_time
+        self.clones, self.stopped = [], []
 
-    async def submit(self, utterance_id, request, deliver, *, streaming_text=False):
-        if self.error is not None:
-            raise self.error
+    async def submit(self, *arguments, **options):
+        await super().submit(*arguments, **options)
         self.running += 1
-        self.requests.append((request, streaming_text))
-        self.utterances.append(utterance_id)
 
     def clone(self, clip, transcript=None):
-        if self.error is not None:
-            raise self.error
+        voice = super().clone(clip, transcript)
         self.clones.append((clip, transcript))
-        return Voice(np.ones(4, np.float32))
-
-    def send(self, utterance_id, command):
-        self.commands.append((utterance_id, command))
+        return voice
 
     def status(self):
         active = min(self.running, self.slots)
@@ -62,19 +57,19 @@ def speak(router, voice=None, text="x"):
 
 
 def test_the_least_loaded_engine_is_chosen():
-    engines = [Scripted(3), Scripted(1), Scripted(6)]
+    engines = [Counted(3), Counted(1), Counted(6)]
     speak(Router(engines))
     assert [len(engine.requests) for engine in engines] == [0, 1, 0]
 
 
 def test_of_engines_with_different_slots_the_one_with_more_room_is_chosen():
-    small, large = Scripted(13, slots=13, real_time=100), Scripted(14, slots=32, real_time=100)
+    small, large = Counted(13, slots=13, real_time=100), Counted(14, slots=32, real_time=100)
     speak(Router([small, large]))
     assert (small.running, large.running) == (13, 15)
 
 
 def test_equal_engines_take_turns():
-    engines = [Scripted() for _ in range(3)]
+    engines = [Counted() for _ in range(3)]
     router = Router(engines)
     for _ in range(30):
         speak(router)
@@ -82,7 +77,7 @@ def test_equal_engines_take_turns():
 
 
 def test_callers_at_the_same_moment_do_not_choose_the_same():
-    class Slow(Scripted):
+    class Slow(Counted):
         async def submit(self, *arguments, **options):
             barrier.wait(WAIT_S)
             await super().submit(*arguments, **options)
@@ -104,7 +99,7 @@ def test_callers_at_the_same_moment_do_not_choose_the_same():
     ids=["preset", "cloned"],
 )
 def test_a_voice_stays_with_its_engine_within_the_margin(voices):
-    engines = [Scripted(), Scripted()]
+    engines = [Counted(), Counted()]
     router = Router(engines, affinity_margin=2)
     assert [speak(router, voices[turn % 2]) for turn in range(3)] == [0, 0, 0]
     assert speak(router, voices[0]) == 1  # three more than the other engine: too many
@@ -112,24 +107,24 @@ def test_a_voice_stays_with_its_engine_within_the_margin(voices):
 
 
 def test_the_number_of_remembered_voices_is_bounded():
-    router = Router([Scripted(), Scripted()], max_voices=5)
+    router = Router([Counted(), Counted()], max_voices=5)
     for number in range(20):
         speak(router, f"voice {number}")
     assert len(router._preferred) == 5
 
 
 def test_an_engine_that_is_not_ready_is_left_out():
-    engines = [Scripted(0, ready=False), Scripted(50)]
+    engines = [Counted(0, ready=False), Counted(50)]
     speak(Router(engines))
     assert [len(engine.requests) for engine in engines] == [0, 1]
 
 
 def test_an_engine_that_fails_or_is_full_is_passed_over():
-    engines = [Scripted(0, error=EngineError("gone")), Scripted(1, error=OverloadedError("full", 1.0)), Scripted(2)]
+    engines = [Counted(0, error=EngineError("gone")), Counted(1, error=OverloadedError("full", 1.0)), Counted(2)]
     assert speak(Router(engines)) == 2
 
 
-class Refusing(Scripted):
+class Refusing(Counted):
     """`error` makes a new error for each submission."""
 
     async def submit(self, *arguments, **options):
@@ -140,7 +135,7 @@ class Refusing(Scripted):
 @pytest.mark.parametrize("speaking", [0, 1])
 def test_engines_that_refuse_leave_nothing_for_the_garbage_collector(kind, speaking):
     engines = [Refusing(error=functools.partial(kind, "refused")) for _ in range(2)]
-    engines += [Scripted(1) for _ in range(speaking)]
+    engines += [Counted(1) for _ in range(speaking)]
     router, asked = Router(engines), []
 
     def request():
@@ -156,23 +151,23 @@ def test_engines_that_refuse_leave_nothing_for_the_garbage_collector(kind, speak
 
 
 def test_overloaded_only_if_all_are_and_with_the_shortest_wait():
-    waits = [Scripted(error=OverloadedError("full", wait_s)) for wait_s in (4.0, 1.5, 3.0)]
+    waits = [Counted(error=OverloadedError("full", wait_s)) for wait_s in (4.0, 1.5, 3.0)]
     with pytest.raises(OverloadedError) as caught:
-        speak(Router([*waits, Scripted(ready=False), Scripted(error=EngineError("gone"))]))
+        speak(Router([*waits, Counted(ready=False), Counted(error=EngineError("gone"))]))
     assert caught.value.retry_after_s == 1.5
 
 
 def test_no_engine_ready_is_an_engine_error():
     with pytest.raises(EngineError, match="none of 2 engines is ready"):
-        speak(Router([Scripted(ready=False), Scripted(ready=False)]))
+        speak(Router([Counted(ready=False), Counted(ready=False)]))
     with pytest.raises(EngineError, match="gone"):
-        speak(Router([Scripted(error=EngineError("gone"))]))
+        speak(Router([Counted(error=EngineError("gone"))]))
     with pytest.raises(ConfigError):
         Router([])
 
 
 def test_a_wrong_request_is_not_tried_elsewhere():
-    engines = [Scripted(0, error=RequestError("bad", "text")), Scripted(5)]
+    engines = [Counted(0, error=RequestError("bad", "text")), Counted(5)]
     router = Router(engines)
     with pytest.raises(RequestError) as caught:
         speak(router)
@@ -181,7 +176,7 @@ def test_a_wrong_request_is_not_tried_elsewhere():
 
 
 def test_commands_reach_the_engine_that_speaks():
-    engines = [Scripted(), Scripted()]
+    engines = [Counted(), Counted()]
     router = Router(engines)
     ids = [submit(router, SpeechRequest(text="x"), lambda chunk: None) for _ in range(4)]
     for utterance_id in [*ids, "", "unknown"]:
@@ -191,11 +186,11 @@ def test_commands_reach_the_engine_that_speaks():
 
 
 def test_an_utterance_that_was_refused_or_has_ended_is_forgotten():
-    class Ending(Scripted):
+    class Ending(Counted):
         async def submit(self, utterance_id, request, deliver, *, streaming_text=False):
             deliver(AudioChunk(b"", 0, "stop"))
 
-    for engine in (Ending(), Scripted(error=OverloadedError("full", 1.0))):
+    for engine in (Ending(), Counted(error=OverloadedError("full", 1.0))):
         router = Router([engine])
         with contextlib.suppress(OverloadedError):
             asyncio.run(router.submit("one", SpeechRequest(text="x"), lambda chunk: None))
@@ -204,20 +199,20 @@ def test_an_utterance_that_was_refused_or_has_ended_is_forgotten():
 
 
 def test_any_ready_engine_clones_a_voice():
-    engines = [Scripted(0, ready=False), Scripted(1, error=EngineError("gone")), Scripted(2)]
+    engines = [Counted(0, ready=False), Counted(1, error=EngineError("gone")), Counted(2)]
     router = Router(engines)
-    assert router.clone(b"clip", "words") == Voice(np.ones(4, np.float32))
+    assert router.clone(b"clip", "words") == Voice(np.ones(8, np.float32))
     assert [engine.clones for engine in engines] == [[], [], [(b"clip", "words")]]
     assert router._entering == [0, 0, 0]
     engines[1].error = VoiceError("silent", "ref_audio")
     with pytest.raises(VoiceError, match="silent"):
         router.clone(b"clip")
     with pytest.raises(EngineError, match="none of 1 engines"):
-        Router([Scripted(ready=False)]).clone(b"clip")
+        Router([Counted(ready=False)]).clone(b"clip")
 
 
 def test_status_sums_what_is_ready_and_stop_reaches_all():
-    engines = [Scripted(5), Scripted(2), Scripted(9, ready=False)]
+    engines = [Counted(5), Counted(2), Counted(9, ready=False)]
     router = Router(engines)
     ticks = TickHistogram((2, 4, *[0] * 13), 1.0)
     assert router.status() == EngineStatus(True, 8, 6, 1, 200, 0.006, ticks, 2, 4, 6, 8, 10, "2 x CPU", 12)
@@ -225,7 +220,7 @@ def test_status_sums_what_is_ready_and_stop_reaches_all():
     with pytest.raises(EngineError, match="would not"):
         router.stop(1.5)
     assert [engine.stopped for engine in engines] == [[1.5]] * 3
-    assert Router([Scripted(ready=False)]).status() == EngineStatus(False, 0, 0, 0, 0, 0.0)
+    assert Router([Counted(ready=False)]).status() == EngineStatus(False, 0, 0, 0, 0, 0.0)
 
 
 def test_with_two_workers_one_may_die():

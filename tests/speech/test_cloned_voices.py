@@ -21,6 +21,7 @@ from oscine.types import ClipData
 from oscine.voice import Voice
 from tests.align.scripted_whisper import HEARD, scripted_whisper
 from tests.corpora.clips import tone, with_soundfile
+from tests.manual_engine import ManualEngine
 from tests.server import reference_clip
 from tests.server.scripted_engine import BASE_CARD, ScriptedEngine
 from tests.server.serving import client_of
@@ -39,14 +40,14 @@ def hz_of(read: ClipData) -> int:
 CLIP = clip(100)
 
 
-class Engine:
-    """The `clone` method of an engine, which can be blocked."""
+class BlockedEngine(ManualEngine):
+    """Its `clone` can be blocked."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.clips: list[tuple[int, str | None]] = []
         self.go = threading.Event()
         self.go.set()
-        self.error: Exception | None = None
 
     def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
         self.clips.append((hz_of(clip), transcript))
@@ -56,14 +57,16 @@ class Engine:
         return Voice(np.full(8, len(self.clips), np.float32))
 
 
-def with_voices(use: Callable[[ClonedVoices, Engine], Awaitable[None]], changed: Any = None, **limits: Any) -> None:
+def with_voices(
+    use: Callable[[ClonedVoices, BlockedEngine], Awaitable[None]], changed: Any = None, **limits: Any
+) -> None:
     """`changed`: changed limits of the ledger, by kind."""
     changed = changed or {}
 
     async def run() -> None:
-        engine = Engine()
+        engine = BlockedEngine()
         ledger = Ledger(replace(one, **changed.get(one.kind, {})) for one in limits_of(ServerConfig()))
-        voices = ClonedVoices(engine, ledger, **limits)  # type: ignore[arg-type]
+        voices = ClonedVoices(engine, ledger, **limits)
         try:
             await use(voices, engine)
         finally:
@@ -80,7 +83,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def test_a_clip_is_cloned_once() -> None:
-    async def use(voices: ClonedVoices, engine: Engine) -> None:
+    async def use(voices: ClonedVoices, engine: BlockedEngine) -> None:
         engine.go.clear()
         pending = [asyncio.create_task(voices.get(bytes(CLIP), "hello")) for _ in range(5)]
         await until(lambda: len(engine.clips) == 1)
@@ -94,7 +97,7 @@ def test_a_clip_is_cloned_once() -> None:
 
 
 def test_another_clip_or_transcript_gives_another_voice() -> None:
-    async def use(voices: ClonedVoices, engine: Engine) -> None:
+    async def use(voices: ClonedVoices, engine: BlockedEngine) -> None:
         sources = [(100, None), (100, ""), (100, "hello"), (200, None), (300, "hello")]
         made = [await voices.get(clip(hz), transcript) for hz, transcript in sources]
         assert len({one.voice.content_hash for one in made}) == len(sources)
@@ -105,7 +108,7 @@ def test_another_clip_or_transcript_gives_another_voice() -> None:
 
 
 def test_a_disconnect_does_not_cancel_the_clone_for_others() -> None:
-    async def use(voices: ClonedVoices, engine: Engine) -> None:
+    async def use(voices: ClonedVoices, engine: BlockedEngine) -> None:
         engine.go.clear()
         first, second = (asyncio.create_task(voices.get(CLIP)) for _ in range(2))
         await until(lambda: len(engine.clips) == 1)
@@ -121,7 +124,7 @@ def test_a_disconnect_does_not_cancel_the_clone_for_others() -> None:
 
 
 def test_an_error_is_raised_to_all_waiting_requests_and_not_cached() -> None:
-    async def use(voices: ClonedVoices, engine: Engine) -> None:
+    async def use(voices: ClonedVoices, engine: BlockedEngine) -> None:
         engine.error = VoiceError("silent", "ref_audio")
         outcomes = await asyncio.gather(*(voices.get(CLIP) for _ in range(3)), return_exceptions=True)
         assert [str(outcome) for outcome in outcomes] == ["silent"] * 3
@@ -132,7 +135,7 @@ def test_an_error_is_raised_to_all_waiting_requests_and_not_cached() -> None:
 
 
 def test_the_least_recently_used_voice_is_evicted_first() -> None:
-    async def use(voices: ClonedVoices, engine: Engine) -> None:
+    async def use(voices: ClonedVoices, engine: BlockedEngine) -> None:
         for hz in (100, 200, 100, 300, 100, 200):
             await voices.get(clip(hz))
         assert [hz for hz, _ in engine.clips] == [100, 200, 300, 200]
@@ -141,7 +144,7 @@ def test_the_least_recently_used_voice_is_evicted_first() -> None:
 
 
 def test_too_many_pending_clones_are_refused_and_cached_voices_are_not() -> None:
-    async def use(voices: ClonedVoices, engine: Engine) -> None:
+    async def use(voices: ClonedVoices, engine: BlockedEngine) -> None:
         known = await voices.get(clip(50))
         engine.go.clear()
         pending = [asyncio.create_task(voices.get(clip(hz))) for hz in (100, 200)]
@@ -159,7 +162,7 @@ def test_too_many_pending_clones_are_refused_and_cached_voices_are_not() -> None
 
 
 def test_a_clip_that_clones_badly_is_cloned_with_a_warning() -> None:
-    async def use(voices: ClonedVoices, engine: Engine) -> None:
+    async def use(voices: ClonedVoices, engine: BlockedEngine) -> None:
         good = await voices.get(with_soundfile(speech_like().samples), "ba " * 24)
         assert good.warnings == ()
         hum = await voices.get(CLIP)
@@ -176,7 +179,7 @@ def test_a_clip_without_a_transcript_is_trimmed_and_transcribed_where_asked() ->
         heard.append(len(samples) / rate_hz)
         return " ba ba \n"
 
-    async def use(voices: ClonedVoices, engine: Engine) -> None:
+    async def use(voices: ClonedVoices, engine: BlockedEngine) -> None:
         await voices.get(with_soundfile(speech_like(20).samples), "auto")
         assert engine.clips[0][1] == "ba ba"
         assert 15 < heard[0] <= 20  # of 40 s
@@ -185,7 +188,7 @@ def test_a_clip_without_a_transcript_is_trimmed_and_transcribed_where_asked() ->
 
 
 def test_a_clip_in_which_nothing_is_heard_needs_a_transcript() -> None:
-    async def use(voices: ClonedVoices, engine: Engine) -> None:
+    async def use(voices: ClonedVoices, engine: BlockedEngine) -> None:
         with pytest.raises(VoiceError, match="no words were recognized") as caught:
             await voices.get(CLIP, "auto")
         assert caught.value.param == "ref_text" and not engine.clips
@@ -200,7 +203,7 @@ def test_a_transcriber_that_fails_is_no_fault_of_the_clip() -> None:
     async def fail(samples: Any, rate_hz: int) -> str:
         raise AlignerError("the aligner is too busy: 64 jobs wait")
 
-    async def use(voices: ClonedVoices, engine: Engine) -> None:
+    async def use(voices: ClonedVoices, engine: BlockedEngine) -> None:
         with pytest.raises(NotReadyError, match="could not be transcribed: the aligner is too busy") as caught:
             await voices.get(CLIP, "auto")
         assert (api_error(caught.value).status, caught.value.param) == (503, "ref_text")
@@ -225,7 +228,7 @@ def test_the_aligner_of_the_server_transcribes_clips(
 
 
 def test_a_server_that_cannot_transcribe_says_so() -> None:
-    async def use(voices: ClonedVoices, engine: Engine) -> None:
+    async def use(voices: ClonedVoices, engine: BlockedEngine) -> None:
         with pytest.raises(VoiceError, match="needs a server with an aligner") as caught:
             await voices.get(CLIP, "auto")
         assert caught.value.param == "ref_text"

@@ -8,47 +8,38 @@ import pytest
 from oscine.errors import EngineError, OverloadedError
 from oscine.request import SpeechRequest
 from oscine.speech.script import Utterance
-from oscine.types import AppendText, AudioChunk, Cancel, ClipData, Command, Deliver, EndText, EngineStatus
-from oscine.voice import Voice
+from oscine.types import AppendText, Cancel, Command, Deliver, EndText, FinishReason
+from tests.manual_engine import ManualEngine
 
 REQUEST = SpeechRequest(text="one")
 
 
-class Announcer:
-    """An engine that answers each piece of text with a chunk, and ends with the text."""
+class Announcer(ManualEngine):
+    """Answers each piece of text with a chunk, and ends with the text."""
 
-    def __init__(self, error: EngineError | None = None, *, reason: str = "stop") -> None:
-        self.error, self.reason, self.told = error, reason, list[Command]()
-        self.utterance_id = ""
-        self.deliver: Deliver = lambda chunk: None
+    def __init__(self, failure: EngineError | None = None, *, reason: FinishReason = "stop") -> None:
+        super().__init__()
+        self.failure, self.reason = failure, "error" if failure else reason
+
+    @property
+    def told(self) -> list[Command]:
+        assert {utterance_id for utterance_id, _ in self.commands} <= set(self.utterances)
+        return [command for _, command in self.commands]
 
     async def submit(
         self, utterance_id: str, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool = False
     ) -> None:
-        self.utterance_id, self.deliver = utterance_id, deliver
-        deliver(AudioChunk(request.text.encode(), 0))
+        await super().submit(utterance_id, request, deliver)
+        self.speak(utterance_id, request.text.encode())
         if not streaming_text:
-            self.end()
-
-    def end(self) -> None:
-        self.deliver(AudioChunk(b"", 0, "error" if self.error else self.reason, self.error))  # type: ignore[arg-type]
+            self.end(utterance_id, self.reason, self.failure)
 
     def send(self, utterance_id: str, command: Command) -> None:
-        assert utterance_id == self.utterance_id
-        self.told.append(command)
+        super().send(utterance_id, command)
         if isinstance(command, AppendText):
-            self.deliver(AudioChunk(command.text.encode(), 0))
+            self.speak(utterance_id, command.text.encode())
         elif isinstance(command, EndText):
-            self.end()
-
-    def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
-        raise NotImplementedError
-
-    def status(self) -> EngineStatus:
-        raise NotImplementedError
-
-    def stop(self, drain_s: float = 0.0) -> None:
-        raise NotImplementedError
+            self.end(utterance_id, self.reason, self.failure)
 
 
 def received(
@@ -119,11 +110,8 @@ def test_an_error_of_the_utterance_is_raised() -> None:
 
 
 def test_a_refusal_is_raised_and_cancels_nothing() -> None:
-    class Full(Announcer):
-        async def submit(self, *_: object, **__: object) -> None:
-            raise OverloadedError("full", 1.0)
-
-    engine = Full()
+    engine = Announcer()
+    engine.error = OverloadedError("full", 1.0)
     with pytest.raises(OverloadedError):
         received(engine)
     assert engine.told == []
@@ -138,5 +126,5 @@ def test_an_engine_that_was_stopped_is_an_error_and_an_own_cancel_is_none() -> N
 def test_audio_for_a_closed_event_loop_is_dropped_and_cancels() -> None:
     engine = Announcer()
     asyncio.run(Utterance(engine, REQUEST, streaming_text=True).__aenter__())
-    engine.deliver(AudioChunk(b"two", 0))
+    engine.speak(engine.utterances[0], b"two")
     assert engine.told == [Cancel()]
