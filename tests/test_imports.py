@@ -270,3 +270,13 @@ def test_http_stays_in_the_server_and_requests_out_of_the_default_pool(file: Pat
         assert not _STATUS.search(source)
     if own_part(file) != "deploy":
         assert not _EXECUTOR.search(source)
+
+
+def test_a_public_class_name_stands_for_one_class() -> None:
+    found: dict[str, list[str]] = {}
+    for file in files():
+        for node in tree_of(file).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(str(file.relative_to(PACKAGE)))
+    found.pop("TritonPythonModel")  # the name that Triton looks for
+    assert not {name: where for name, where in found.items() if len(where) > 1}

@@ -20,7 +20,7 @@ from oscine.errors import RequestError
 from oscine.request import MAX_CONTINUES_S, SpeechRequest
 from oscine.speech.clock import PlaybackClock
 from oscine.speech.events import NO_USAGE, Audio, Ended, Paused, SegmentEnded, SpeechEvent, Started
-from oscine.speech.script import Script, Segment, StreamingText, Utterance
+from oscine.speech.script import Script, Segment, StreamingScript, Utterance
 from oscine.text.spoken_text import Pause, SpokenText
 from oscine.types import AudioChunk, FinishReason, SpeechEngine, Usage
 
@@ -57,7 +57,7 @@ class Speaker:
     _segments: int = field(default=0, init=False)  # that have ended
     _paused: bool = field(default=False, init=False)  # since the last segment
 
-    async def speak(self, text: Script | StreamingText) -> AsyncGenerator[SpeechEvent, None]:
+    async def speak(self, text: Script | StreamingScript) -> AsyncGenerator[SpeechEvent, None]:
         """Yields what happens. Raises errors of the text and of the engine; closing it cancels the speech."""
         file: _File | None = None
         late = False  # the next segment

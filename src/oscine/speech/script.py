@@ -79,7 +79,7 @@ class Script:
     def end_segment(self, segment: Segment) -> None: ...
 
 
-class StreamingText:
+class StreamingScript:
     """Segments and pauses of a streaming text, in order. An error ends it."""
 
     joins = True  # more segments may follow

@@ -65,7 +65,7 @@ def is_voice_id(stem: str) -> bool:
     return bool(_PLAIN.fullmatch(stem) or _HASHED.fullmatch(stem))
 
 
-def is_plain(stem: str) -> bool:
+def is_plain_id(stem: str) -> bool:
     """Whether the id is the name."""
     return bool(_PLAIN.fullmatch(stem))
 
@@ -178,10 +178,10 @@ class VoiceStore:
     def names(self) -> list[str]:
         """Returns the names that requests can use: plain ones in lower case, others as they are shown."""
         if self._folder is None:
-            return sorted(stem if is_plain(stem) else stored.name for stem, stored in self._unsaved.items())
+            return sorted(stem if is_plain_id(stem) else stored.name for stem, stored in self._unsaved.items())
         names = []
         for stem in self._stems():
-            cached = None if is_plain(stem) else self._cached(stem)  # the file of another name has it
+            cached = None if is_plain_id(stem) else self._cached(stem)  # the file of another name has it
             names.append(cached.stored.name if cached and cached.stored else stem)
         return sorted(names)
 
@@ -312,7 +312,7 @@ def _read(stem: str, path: Path, found: os.stat_result) -> StoredVoice:
     consent, description, source_hash, mime_type, name = map(saved.get, _NOTES)
     if name is not None and voice_id(name) == stem:
         shown = checked_name(name)
-    elif is_plain(stem):
+    elif is_plain_id(stem):
         shown = stem  # an operator's file, or one of an earlier version
     else:
         raise VoiceError(f"{str(path)!r} was renamed; give it a file name of a-z 0-9 _ -")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from oscine.speech.script import Segment, StreamingText
+from oscine.speech.script import Segment, StreamingScript
 from oscine.text.options import TextOptions
 from oscine.text.preparation import StreamingPreparation
 from oscine.text.segmenter import SegmenterConfig
@@ -90,7 +90,7 @@ def test_markup_false_speaks_tags_in_pieces(client: Client) -> None:
 def test_words_that_were_held_back_are_spoken_when_the_slot_is_given_back() -> None:
     async def run() -> None:
         options = TextOptions(normalize=True)
-        text = StreamingText(lambda: StreamingPreparation(options, "english", SegmenterConfig()), whole=False)
+        text = StreamingScript(lambda: StreamingPreparation(options, "english", SegmenterConfig()), whole=False)
         text.push("There are 5")
         segment = await text.next_item()
         assert isinstance(segment, Segment) and segment.text == "There are"
@@ -105,7 +105,7 @@ def test_words_that_were_held_back_are_spoken_when_the_slot_is_given_back() -> N
 def test_clear_drops_words_that_were_held_back() -> None:
     async def run() -> None:
         options = TextOptions(normalize=True)
-        text = StreamingText(lambda: StreamingPreparation(options, "english", SegmenterConfig()), whole=False)
+        text = StreamingScript(lambda: StreamingPreparation(options, "english", SegmenterConfig()), whole=False)
         text.push("There are 5")
         segment = await text.next_item()
         assert isinstance(segment, Segment)

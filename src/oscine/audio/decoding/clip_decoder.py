@@ -53,7 +53,7 @@ class ClipDecoder:
 
     def decode(self, encoded: bytes, name: str, limits: ClipLimits) -> tuple[Samples, int]:
         """Returns mono samples and their rate. Raises VoiceError, or EngineError if no process can be started."""
-        job = wire.Job(name, len(encoded), limits, self._memory_bytes, self._cpu_s)
+        job = wire.DecodingJob(name, len(encoded), limits, self._memory_bytes, self._cpu_s)
         with contextlib.suppress(EOFError, OSError):
             return self._run(job, encoded)
         try:  # the process has died or hangs
@@ -71,7 +71,7 @@ class ClipDecoder:
                 self._child.end(_EXIT_S)  # running jobs continue: they are processes of their own
             self._child = None
 
-    def _run(self, job: wire.Job, encoded: bytes) -> tuple[Samples, int]:
+    def _run(self, job: wire.DecodingJob, encoded: bytes) -> tuple[Samples, int]:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             ours.settimeout(_ANSWER_S)
@@ -85,7 +85,7 @@ class ClipDecoder:
                 self._replace(child)
                 raise
 
-    def _receive(self, connection: socket.socket, job: wire.Job) -> tuple[Samples, int]:
+    def _receive(self, connection: socket.socket, job: wire.DecodingJob) -> tuple[Samples, int]:
         """Raises EOFError if no decoder has accepted the job."""
         samples, rate_hz, max_bytes = bytearray(), 0, 4 * job.limits.max_samples
         accepted = False

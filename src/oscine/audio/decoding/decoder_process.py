@@ -107,7 +107,7 @@ def _send_blocks(connection: socket.socket, blocks: Iterator[Block]) -> None:
     wire.send_answer(connection, wire.END)
 
 
-def _message(job: wire.Job, error: Exception) -> str:
+def _message(job: wire.DecodingJob, error: Exception) -> str:
     match error:
         case VoiceError():
             return str(error)

@@ -27,7 +27,7 @@ _ANSWER = struct.Struct("<cII")  # kind, value, bytes of content
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class DecodingJob:
     name: str
     file_bytes: int
     limits: ClipLimits
@@ -35,16 +35,16 @@ class Job:
     cpu_s: int
 
 
-def send_job(connection: socket.socket, job: Job, encoded: bytes) -> None:
+def send_job(connection: socket.socket, job: DecodingJob, encoded: bytes) -> None:
     header = json.dumps(asdict(job)).encode()
     connection.sendall(_JOB.pack(len(header)) + header)
     connection.sendall(encoded)
 
 
-def receive_job(connection: socket.socket) -> Job:
+def receive_job(connection: socket.socket) -> DecodingJob:
     (size,) = _JOB.unpack(receive(connection, _JOB.size))
     fields = json.loads(receive(connection, size))
-    return Job(**{**fields, "limits": ClipLimits(**fields["limits"])})
+    return DecodingJob(**{**fields, "limits": ClipLimits(**fields["limits"])})
 
 
 def send_answer(connection: socket.socket, kind: Kind, value: int = 0, content: bytes = b"") -> None:

@@ -99,7 +99,7 @@ class ForwardedError(Exception):
         self.triton_error = triton_error
 
 
-def error_response(error: Exception) -> Any:
+def failed_response(error: Exception) -> Any:
     if isinstance(error, ForwardedError):
         return utils().InferenceResponse(error=error.triton_error)
     found = api_error(error)
@@ -132,7 +132,7 @@ class DecoupledResponse:
         self._sender.send(response, flags=self._final_flag if final else 0)
 
     def fail(self, error: Exception) -> None:
-        self._sender.send(error_response(error), flags=self._final_flag)
+        self._sender.send(failed_response(error), flags=self._final_flag)
 
     def end(self) -> None:
         self._sender.send(flags=self._final_flag)

@@ -45,39 +45,39 @@ _NOT_SHOWN = ("ref_audio", "references", "speaker_embedding")  # settings of our
 _STATUS = {"cancelled": "cancelled", "error": "failed", "length": "incomplete"}  # by finish reason; else completed
 
 
-class SessionUpdate(ForeignMessage):
+class CloudUpdate(ForeignMessage):
     """Settings in the cloud's names; they add to earlier ones."""
 
     type: Literal["session.update"]
     session: dict[str, Any] = Field(default_factory=dict)
 
 
-class AppendText(ForeignMessage):
+class CloudText(ForeignMessage):
     """The next piece of text."""
 
     type: Literal["input_text_buffer.append"]
     text: str
 
 
-class CommitText(ForeignMessage):
+class CloudCommit(ForeignMessage):
     """Ends the text of the response."""
 
     type: Literal["input_text_buffer.commit"]
 
 
-class ClearText(ForeignMessage):
+class CloudClear(ForeignMessage):
     """Drops the text that is not being spoken yet."""
 
     type: Literal["input_text_buffer.clear"]
 
 
-class CancelResponse(ForeignMessage):
+class CloudCancel(ForeignMessage):
     """Stops the response and those that wait."""
 
     type: Literal["response.cancel"]
 
 
-class FinishSession(ForeignMessage):
+class CloudFinish(ForeignMessage):
     """Speaks the rest, and closes the connection."""
 
     type: Literal["session.finish"]
@@ -109,12 +109,12 @@ class _Response:
 class DashScopeConnection(ForeignConnection):
     speaks_at_pauses = True
     kinds: ClassVar = {
-        "session.update": SessionUpdate,
-        "input_text_buffer.append": AppendText,
-        "input_text_buffer.commit": CommitText,
-        "input_text_buffer.clear": ClearText,
-        "response.cancel": CancelResponse,
-        "session.finish": FinishSession,
+        "session.update": CloudUpdate,
+        "input_text_buffer.append": CloudText,
+        "input_text_buffer.commit": CloudCommit,
+        "input_text_buffer.clear": CloudClear,
+        "response.cancel": CloudCancel,
+        "session.finish": CloudFinish,
     }
 
     def __init__(self, socket: WebSocket, service: Service) -> None:
@@ -138,24 +138,24 @@ class DashScopeConnection(ForeignConnection):
     # --- from the client ---
 
     async def _translate(self, message: Any) -> Sequence[ClientMessage]:
-        if self._finished and not isinstance(message, CancelResponse | FinishSession):
+        if self._finished and not isinstance(message, CloudCancel | CloudFinish):
             raise ApiError(400, f"{message.type} came after session.finish; open another connection")
         match message:
-            case SessionUpdate():
+            case CloudUpdate():
                 return [self._updated(message.session)]
-            case AppendText():
+            case CloudText():
                 return self._appended(message.text)
-            case CommitText():
+            case CloudCommit():
                 await self._send_json("input_text_buffer.committed", item_id=f"item_{secrets.token_hex(12)}")
                 return [*self._kept_text(), InputDone(type="input.done")]
-            case ClearText():
+            case CloudClear():
                 self._take_kept()
                 await self._send_json("input_text_buffer.cleared")
                 return [InputClear()]
-            case CancelResponse():
+            case CloudCancel():
                 self._cancelling = True
                 return [InputCancel(type="input.cancel", played_s=None, utterance_index=None)]
-            case FinishSession():
+            case CloudFinish():
                 self._finished = True
                 return [*self._kept_text(), SessionClose(type="session.close")]
         raise AssertionError(message)

@@ -35,14 +35,14 @@ _PCM = ("pcm", "pcm16", "pcm_s16le")
 _CLOSE_CODES = {413: 1009, 429: 1013, 503: 1013, 500: 1011}  # by status; else 1008
 
 
-class StartRequest(ForeignMessage):
+class NariStart(ForeignMessage):
     """The settings, beside `type`."""
 
     model_config = ConfigDict(extra="allow")
     type: Literal["request.start"]
 
 
-class AppendText(ForeignMessage):
+class NariText(ForeignMessage):
     """The next piece of text. Pieces and the end are counted from 0."""
 
     type: Literal["input_text.append"]
@@ -50,14 +50,14 @@ class AppendText(ForeignMessage):
     text: str = Field(min_length=1)
 
 
-class EndText(ForeignMessage):
+class NariEnd(ForeignMessage):
     """Ends the text."""
 
     type: Literal["input_text.end"]
     sequence: SequenceNumber
 
 
-class CancelResponse(ForeignMessage):
+class NariCancel(ForeignMessage):
     """Stops the speech, and closes the connection."""
 
     type: Literal["response.cancel"]
@@ -65,10 +65,10 @@ class CancelResponse(ForeignMessage):
 
 class NariConnection(ForeignConnection):
     kinds: ClassVar = {
-        "request.start": StartRequest,
-        "input_text.append": AppendText,
-        "input_text.end": EndText,
-        "response.cancel": CancelResponse,
+        "request.start": NariStart,
+        "input_text.append": NariText,
+        "input_text.end": NariEnd,
+        "response.cancel": NariCancel,
     }
 
     def __init__(self, socket: WebSocket, service: Service) -> None:
@@ -92,25 +92,25 @@ class NariConnection(ForeignConnection):
 
     async def _translate(self, message: Any) -> Sequence[ClientMessage]:
         match message:
-            case StartRequest():
+            case NariStart():
                 if self._started:
                     raise ApiError(400, "request.start came twice; open another connection for another text")
                 self._started = True
                 return [self._config(dict(message.model_extra or {}))]
-            case AppendText():
+            case NariText():
                 await self._take(message)
                 return [InputText(type="input.text", text=message.text)]
-            case EndText():
+            case NariEnd():
                 await self._take(message)
                 self._text_ended = True
                 return [InputDone(type="input.done"), SessionClose(type="session.close")]
-            case CancelResponse():
+            case NariCancel():
                 self._cancelling = True
                 cancel = InputCancel(type="input.cancel", played_s=None, utterance_index=None)
                 return [cancel, SessionClose(type="session.close")]
         raise AssertionError(message)
 
-    async def _take(self, message: AppendText | EndText) -> None:
+    async def _take(self, message: NariText | NariEnd) -> None:
         if not self._started or self._text_ended or self._cancelling:
             raise ApiError(400, f"{message.type} must come between request.start and input_text.end")
         if message.sequence != self._next_sequence:

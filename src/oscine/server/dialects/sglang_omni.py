@@ -36,7 +36,7 @@ from oscine.speech.events import Ended, Started
 _DEFAULTS = {"response_format": "pcm", "split_granularity": "sentence", "stream_audio": False}
 
 
-class ConfigureSession(ForeignMessage):
+class SglangConfig(ForeignMessage):
     """The settings are in `session`, or beside `type`."""
 
     model_config = ConfigDict(extra="allow")
@@ -44,20 +44,20 @@ class ConfigureSession(ForeignMessage):
     session: dict[str, Any] | None = None
 
 
-class AddText(ForeignMessage):
+class SglangText(ForeignMessage):
     """The next piece of text."""
 
     type: Literal["input.text"]
     text: str
 
 
-class CommitText(ForeignMessage):
+class SglangCommit(ForeignMessage):
     """Speaks the rest of the text so far."""
 
     type: Literal["input.commit"]
 
 
-class EndText(ForeignMessage):
+class SglangEnd(ForeignMessage):
     """Speaks the rest, and closes the connection."""
 
     type: Literal["input.done"]
@@ -66,10 +66,10 @@ class EndText(ForeignMessage):
 class SglangOmniConnection(ForeignConnection):
     speaks_at_pauses = True
     kinds: ClassVar = {
-        "session.config": ConfigureSession,
-        "input.text": AddText,
-        "input.commit": CommitText,
-        "input.done": EndText,
+        "session.config": SglangConfig,
+        "input.text": SglangText,
+        "input.commit": SglangCommit,
+        "input.done": SglangEnd,
     }
 
     def __init__(self, socket: WebSocket, service: Service) -> None:
@@ -84,19 +84,19 @@ class SglangOmniConnection(ForeignConnection):
     # --- from the client ---
 
     async def _translate(self, message: Any) -> Sequence[ClientMessage]:
-        if not self._configured and not isinstance(message, ConfigureSession):
+        if not self._configured and not isinstance(message, SglangConfig):
             raise FieldError(f"the first message must be session.config, not {message.type}", param="type")
         match message:
-            case ConfigureSession():
+            case SglangConfig():
                 given = (message.model_extra or {}) if message.session is None else message.session
                 settings = {**_DEFAULTS, **{name: value for name, value in given.items() if value is not None}}
                 return [live_config(settings, shared=_DEFAULTS)]
-            case AddText():
+            case SglangText():
                 return [InputText(type="input.text", text=message.text), SentenceEnd()]
-            case CommitText():
+            case SglangCommit():
                 self._commits += not self._ended
                 return [InputDone(type="input.done")]
-            case EndText():
+            case SglangEnd():
                 self._ended = True
                 return [InputDone(type="input.done"), SessionClose(type="session.close")]
         raise AssertionError(message)

@@ -1,6 +1,6 @@
 """One utterance of a live session: text as it arrives, audio as it is generated, and the events about both.
 
-input.text ─► StreamingText ─► Speaker ─► events ─► LiveUtterance ─► events of the session (messages.py) ─► connection
+input.text ─► StreamingScript ─► Speaker ─► events ─► LiveUtterance ─► events of the session (messages.py) ─► connection
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from oscine.speech.events import Audio, Ended, Paused, SegmentEnded, SpeechEvent
 from oscine.speech.models import ServedModel
 from oscine.speech.plan import SpeechPlan
 from oscine.speech.run import Speaker
-from oscine.speech.script import StreamingText
+from oscine.speech.script import StreamingScript
 
 _log = logging.getLogger(__name__)
 _LEAD_S = 0.5  # of unplayed audio; enough for the first audio of the next utterance
@@ -48,7 +48,7 @@ class LiveUtterance:
         self._split = plan.split if plan else None
         # A sentence is spoken when it is complete: its file starts with its text.
         whole = plan is not None and (plan.request.text_mode == "whole" or plan.split is not None)
-        self.text = StreamingText(partial(service.planner.preparation, plan), whole=whole)
+        self.text = StreamingScript(partial(service.planner.preparation, plan), whole=whole)
         self._speaker: Speaker | None = None  # when the first words have come
         self._model: ServedModel | None = None  # likewise
         self._record: _Record | None = None  # from the start of `run`
