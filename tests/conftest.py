@@ -61,9 +61,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+_SERVER_LOGGERS = ("oscine", "oscine.audit", "uvicorn", "asyncio", "python_multipart")
+
+
 def _restore_logs() -> Iterator[None]:
     """A test that configures the server's logs leaves them as they were for the next one in its process."""
-    loggers = [logging.getLogger(name) for name in ("oscine", "oscine.audit", "uvicorn")]
+    loggers = [logging.getLogger(name) for name in _SERVER_LOGGERS]
     before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
     yield
     for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):

@@ -98,6 +98,19 @@ def test_a_log_that_nobody_reads_stops_no_speech(start: Start) -> None:
     assert process.wait(START_S) == 0
 
 
+def test_uploads_of_wrong_bytes_cannot_fill_the_log(start: Start) -> None:
+    """The parser of forms warns of each; Python would write that to standard error at once, and wait for its reader."""
+    process, url = start()
+    broken = b"--x\r\ncontent-\x01: form-data\r\n\r\n"
+    headers = {"content-type": "multipart/form-data; boundary=x", "connection": "close"}
+    voices = f"{url}/v1/audio/voices"
+    for _ in range(3):
+        assert httpx.post(voices, content=broken, headers=headers, trust_env=False, timeout=600).status_code == 400
+    process.terminate()
+    assert process.wait(START_S) == 0
+    assert process.stderr is not None and b"invalid character" not in process.stderr.read()
+
+
 def test_a_server_without_standard_streams_serves_and_ends_cleanly(start: Start) -> None:
     """libuv ends a process that closes a socket with the number of one of them."""
     process, url = start(redirect="<&- >&- 2>&-")

@@ -79,10 +79,15 @@ def drop_expected_errors() -> None:
     logging.getLogger("uvicorn.error").addFilter(_is_unexpected)  # a filter is added only once
 
 
+# Without a handler, Python would write their warnings to standard error at once: a full pipe would stop the event loop.
+# The parser of uploads warns of each wrong byte, of which the client is told.
+_LEVELS_OF_LIBRARIES = (("uvicorn", "warning"), ("asyncio", "warning"), ("python_multipart", "critical"))
+
+
 def log_to_stderr(form: Literal["console", "json"], level: str = "info") -> None:
     handler = LogWriter(_STDERR)
     handler.setFormatter(JsonFormatter() if form == "json" else ConsoleFormatter())
-    for name, min_level in (("oscine", level), ("uvicorn", "warning")):
+    for name, min_level in (("oscine", level), *_LEVELS_OF_LIBRARIES):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
         logger.setLevel(min_level.upper())
