@@ -8,7 +8,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .PHONY: install dev oracle clients asr lowest linters triton tritonserver ray serve check test test-triton test-gpu lint \
-	format docs soak wheel release clean FORCE
+	format docs soak fuzz chaos chaos-packages lock audit wheel release clean FORCE
 
 # TORCH overrides the choice of torch: cpu, cuda, auto, cu126, torch==2.11.0 (see tools/install_torch.py).
 install: .venv/.installed
@@ -133,6 +133,32 @@ docs: dev
 soak: dev
 	$(BIN)/python -m benchmarks.soak --out .cache/results $(SOAK)
 
+# Coverage-guided fuzzing of what reads a client's bytes, each target for SECONDS; nightly. TARGETS: some of tests/fuzz.
+SECONDS ?= 180
+fuzz: dev
+	$(PIP) install --no-deps --upgrade --target .venv-fuzz 'atheris>=3'
+	PYTHONPATH=.venv-fuzz $(BIN)/python tools/fuzz.py --seconds $(SECONDS) $(TARGETS)
+
+# Faults of the machine around whole servers, some minutes; nightly. As root, none is skipped.
+chaos-packages:
+	sudo apt-get update -qq
+	sudo apt-get install -qq --no-install-recommends nginx openssl
+
+chaos: dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m chaos tests/faults
+
+# Pins all that the wheel needs, but for torch, whose build depends on the machine, by the hashes of its files.
+lock: dev
+	$(BIN)/uv pip compile --quiet pyproject.toml --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-annotate --custom-compile-command 'make lock' --excludes constraints.txt \
+		--output-file requirements.lock
+
+# Known vulnerabilities of what is pinned; nightly.
+audit:
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/pip --quiet --disable-pip-version-check install 'pip-audit>=2.10'
+	.venv-audit/bin/pip-audit --disable-pip --require-hashes --requirement requirements.lock
+
 DIST := dist
 wheel: install
 	rm -rf $(DIST)
@@ -143,11 +169,14 @@ release: wheel
 	rm -rf .venv-release .venv-sbom
 	$(PYTHON) -m venv .venv-release
 	@.venv-release/bin/python tools/install_torch.py '$(TORCH)'
+	.venv-release/bin/pip --quiet --disable-pip-version-check install --require-hashes -r requirements.lock
 	.venv-release/bin/pip --quiet --disable-pip-version-check install $(DIST)/*.whl
 	$(PYTHON) -m venv .venv-sbom
 	.venv-sbom/bin/pip --quiet --disable-pip-version-check install 'cyclonedx-bom>=7'
 	.venv-sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
 		--output-file $(DIST)/oscine-sbom.json .venv-release/bin/python
+	cp requirements.lock $(DIST)
+	cd $(DIST) && sha256sum * > SHA256SUMS
 
 clean:
 	rm -rf .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache site $(DIST)

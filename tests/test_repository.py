@@ -26,7 +26,8 @@ def test_every_command_of_a_workflow_is_a_make_target_or_a_script_of_the_reposit
     for command in commands(workflow):
         program, *arguments = command.split()
         if program == "make":
-            missing = [target for target in arguments if not re.search(rf"^{target}:", MAKEFILE, re.MULTILINE)]
+            targets = [one for one in arguments if "=" not in one]
+            missing = [target for target in targets if not re.search(rf"^{target}:", MAKEFILE, re.MULTILINE)]
             assert not missing, f"{workflow.name} calls make {missing}"
         else:
             assert program == "bash"
