@@ -33,7 +33,7 @@ KERNELS = ("_dequantize", "_conv", "_attend", "_depthwise_norm", "_residual_unit
 STEP_ROWS = (1, 8, 32, 64, 128, 256)
 FULL_WINDOW = 200  # frames: every place of the window is filled, and every ring has wrapped
 _REPLAYS = 9  # that are profiled, after one more
-_COLD_BYTES, _MAX_COPIES = 100 << 20, 24  # twice an H200's L2 cache
+_COLD_BYTES, MAX_COPIES = 100 << 20, 24  # twice an H200's L2 cache
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -242,7 +242,7 @@ class Trial:
 
     def __init__(self, launch: Launch, workspace: Workspace) -> None:
         layer, x, rows, _ = launch.args
-        copies = min(_MAX_COPIES, -(-_COLD_BYTES // _weight_bytes(layer)))
+        copies = min(MAX_COPIES, -(-_COLD_BYTES // _weight_bytes(layer)))
         self._layers = [layer, *(_copied(layer) for _ in range(copies - 1))]
         self._launch, self._rest = launch, (x, rows, workspace)
         self._before: Tensor | None = launch.kwargs.get("residual")

@@ -14,7 +14,7 @@ def test_the_page_names_the_number_of_transfers_that_the_host_makes_before_it_wa
     pytest.importorskip("triton")
     from oscine.runner.cuda import admission_block
 
-    assert admission_block._BUFFERS == TRANSFERS_UNDER_WAY
+    assert admission_block.MAX_TRANSFERS == TRANSFERS_UNDER_WAY
 
 
 def test_every_part_of_an_admission_takes_some_time() -> None:

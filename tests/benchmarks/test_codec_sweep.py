@@ -39,7 +39,7 @@ def workspace(monkeypatch: pytest.MonkeyPatch) -> Workspace:
     if DEVICE == "cpu":
         monkeypatch.setattr(codec_launches, "captured", _run)
         monkeypatch.setattr(codec_launches, "replay_us", lambda graph, replays: 1.0)
-    monkeypatch.setattr(codec_launches, "_MAX_COPIES", 1)
+    monkeypatch.setattr(codec_launches, "MAX_COPIES", 1)
     found = Workspace([], 0, torch.device(DEVICE))
     found.partials = torch.empty(1 << 16, dtype=torch.float32, device=DEVICE)
     found.arrivals = torch.zeros(64, dtype=torch.int32, device=DEVICE)

@@ -92,15 +92,25 @@ def _look_up_shapes() -> None:
     tl.tensor.__init__, tl.block_type.__init__, tl.block_type.__eq__ = init, init_block, same_shape
 
 
+def widened(bits: np.ndarray) -> np.ndarray:
+    """The bits of bf16 values in fp32, of which bf16 is the upper half."""
+    return np.asarray(bits.view(np.uint16).astype(np.uint32) << 16)
+
+
+def cut_off(values: np.ndarray) -> np.ndarray:
+    """The bits of fp32 values in bf16, without rounding."""
+    return np.asarray((values.view(np.uint32) >> 16).astype(np.uint16))
+
+
 def _shift_bfloat16() -> None:
-    """bf16 is the upper half of fp32. The interpreter takes sign, exponent and significand apart, as for any format."""
+    """The interpreter takes sign, exponent and significand of bf16 apart, as of any format."""
     convert = interpreter._convert_float
 
     def quickly(values: np.ndarray, of: tl.dtype, to: tl.dtype, rounding: Any) -> np.ndarray:
         if rounding is None and (of, to) == (tl.bfloat16, tl.float32):
-            return np.asarray(values.view(np.uint16).astype(np.uint32) << 16)
+            return widened(values)
         if rounding is None and (of, to) == (tl.float32, tl.bfloat16):
-            return np.asarray((values.view(np.uint32) >> 16).astype(np.uint16))
+            return cut_off(values)
         return convert(values, of, to, rounding)
 
     interpreter._convert_float = quickly

@@ -28,7 +28,7 @@ from oscine.types import SPEAKER, Prompt, reference_frame
 RECORD_WORDS = RECORD_CODES + CODEBOOKS
 PADDING = -1  # slot of a header, position of a record
 _KIND = 3  # of a row, in its record
-_BUFFERS = 8  # transfers that may be pending before the host waits
+MAX_TRANSFERS = 8  # transfers that may be pending before the host waits
 
 _FLOATS, _FLOAT_BITS = struct.Struct(f"{len(FLOATS)}f"), struct.Struct(f"{len(FLOATS)}i")
 Records = npt.NDArray[np.int32]  # [rows, RECORD_WORDS]
@@ -87,7 +87,7 @@ class AdmissionBlock:
         self.data = data.view(torch.int32)
         for tensor in (self.headers, *self.records):
             tensor.fill_(PADDING)
-        self._buffers = [self._buffer(pinned=device.type == "cuda") for _ in range(_BUFFERS)]
+        self._buffers = [self._buffer(pinned=device.type == "cuda") for _ in range(MAX_TRANSFERS)]
         self._index = 0
         self.requests = self._data_used = 0  # in the current buffer
         self.rows = [0] * len(max_rows)
