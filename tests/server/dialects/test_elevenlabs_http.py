@@ -1,4 +1,4 @@
-"""ElevenLabs' API over HTTP. The SDK itself runs in tests/server/test_clients.py."""
+"""ElevenLabs' API over HTTP. The SDK itself runs in tests/server/test_elevenlabs_clients.py."""
 
 import base64
 import json
