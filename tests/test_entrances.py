@@ -26,7 +26,9 @@ from tests.server.scripted_engine import CARD, ScriptedEngine
 
 # Fields that an entrance cannot carry, and why.
 WITHOUT = {
-    "triton": {"speed", "sample_rate"},  # its samples are the engine's own
+    "triton": {"speed", "volume", "sample_rate"},  # its samples are the engine's own
+    "over_dashscopes_http": {"volume"},  # from 0 to 100
+    "live_as_dashscope": {"volume"},
 }
 VALUES: dict[str, Any] = {
     "text_level": "raw",
@@ -39,6 +41,7 @@ VALUES: dict[str, Any] = {
     "instructions": "Calmly.",
     "text_mode": "whole",
     "speed": 1.5,
+    "volume": 0.5,
     "sample_rate": 16_000,
     "seed": 2**64 - 1,
     "greedy": True,
@@ -58,6 +61,7 @@ BAD: dict[str, Any] = {
     "language": "x" * 65,
     "instructions": "x" * 4097,
     "speed": 4.5,
+    "volume": -0.5,
     "sample_rate": 96_000,
     "temperature": -0.5,
     "top_k": -1,

@@ -242,7 +242,8 @@ class Oscine:
     def _events(self, request: SpeechRequest) -> AsyncGenerator[SpeechEvent, None]:
         """Long texts are spoken in segments, as in the server."""
         rate_hz, speed = self.sample_rate, float(request.speed)
-        convert = partial(open_encoder, "pcm", rate_hz=rate_hz, out_rate_hz=request.sample_rate, speed=speed)
+        out_rate_hz, volume = request.sample_rate, request.volume
+        convert = partial(open_encoder, "pcm", rate_hz=rate_hz, out_rate_hz=out_rate_hz, speed=speed, volume=volume)
         speaker = Speaker(self._engine, request, rate_hz, speed, open_encoder=lambda: AsyncEncoder(convert(), None))
         return speaker.speak(Script(self._prepared(request)))
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from oscine.audio.formats import MAX_SPEED, MIN_SPEED, SampleRate
+from oscine.audio.formats import MAX_SPEED, MAX_VOLUME, MIN_SPEED, SampleRate
 from oscine.errors import RequestError
 from oscine.fields import RequestField, Spec, declared_fields
 from oscine.text.options import TextOptions
@@ -83,6 +83,15 @@ class SpeechRequest(TextOptions):
             rule=f"a number from {MIN_SPEED:g} to {MAX_SPEED:g}",
             least=MIN_SPEED,
             most=MAX_SPEED,
+        ),
+    ] = 1.0
+    volume: Annotated[
+        float,
+        Spec(
+            about=f"0 to {MAX_VOLUME:g}: a factor of the samples; 2 is 6 dB louder. What becomes too loud is clipped.",
+            rule=f"a number from 0 to {MAX_VOLUME:g}",
+            least=0,
+            most=MAX_VOLUME,
         ),
     ] = 1.0
     sample_rate: Annotated[SampleRate | None, Spec(about="Of the result in Hz. Default: the checkpoint's.")] = None
@@ -185,7 +194,7 @@ class SpeechRequest(TextOptions):
         engine. Raises RequestError."""
         for name, default in _NOT_FOR_ENGINES.items():
             if getattr(self, name) != default:
-                where = "oscine.audio.encoders" if name in ("speed", "sample_rate") else "oscine.text.preparation"
+                where = "oscine.audio.encoders" if name in _OF_ENCODERS else "oscine.text.preparation"
                 raise RequestError(f"an engine does not apply {name}; use Oscine.speak, or {where} beside it", name)
         self.check()
         left_s = self.continues_s
@@ -197,11 +206,11 @@ class SpeechRequest(TextOptions):
             )
 
 
+_OF_ENCODERS: Mapping[str, Any] = {"speed": 1.0, "volume": 1.0, "sample_rate": None}
 # Fields that an engine refuses, with the values that ask for nothing.
 _NOT_FOR_ENGINES: Mapping[str, Any] = {
     **{name: declared.default for name, declared in declared_fields(TextOptions).items()},
-    "speed": 1.0,
-    "sample_rate": None,
+    **_OF_ENCODERS,
 }
 
 

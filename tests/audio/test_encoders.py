@@ -236,6 +236,15 @@ def test_speed_changes_the_length_exactly_and_keeps_the_pitch(speed: float) -> N
     assert sent.astype(float).std() == pytest.approx(tone.astype(float).std(), rel=0.05)
 
 
+@pytest.mark.parametrize("volume", [0.0, 0.5, 4.0])
+def test_volume_is_a_factor_and_what_is_too_loud_is_clipped(volume: float) -> None:
+    samples = speech_like(RATE_HZ // 4)
+    expected = np.rint(samples * volume).clip(-32768, 32767)
+    sent = streamed(open_encoder("pcm", rate_hz=RATE_HZ, volume=volume), samples, [CHUNK, 7])
+    np.testing.assert_array_equal(decoded("pcm", sent), expected)
+    np.testing.assert_array_equal(decoded("flac", encode_whole("flac", sent, rate_hz=RATE_HZ)), expected)
+
+
 def test_every_format_supports_speed_and_rate_together() -> None:
     tone = (9000 * np.sin(2 * np.pi * 440 * np.arange(RATE_HZ) / RATE_HZ)).astype(np.int16)
     for name in OTHERS:

@@ -128,7 +128,7 @@ CASES: dict[str, dict[str, Case]] = {
             "how": "server_commit",
             "at": "plain",
             "text": QWEN,
-            "fields": {"voice": "finch", "audio_format": "wav", "volume": 60, "seed": 32},
+            "fields": {"voice": "finch", "audio_format": "wav", "pitch_rate": 1.2, "seed": 32},
         },
         "cancel": {"how": "cancel", "at": "paced", "text": "word " * 500, "fields": CLOUD},
         "unknown voice": {"how": "refused_settings", "at": "plain", "fields": {"voice": "wrem"}},
@@ -499,7 +499,7 @@ def test_dashscope_receives_files_and_learns_what_is_ignored(runs: ClientRuns) -
     clip = read_clip(runs.received("dashscope_sdk", "wav"))
     assert (clip.samples == samples_of(spoken(QWEN, 32, "finch"))).all()
     updated = answer["events"][kinds(answer).index("session.updated")]["session"]
-    assert updated["ignored_fields"] == ["volume"] and updated["response_format"] == "wav"
+    assert updated["ignored_fields"] == ["pitch_rate"] and updated["response_format"] == "wav"
 
 
 def test_dashscope_cancels_a_response(runs: ClientRuns) -> None:

@@ -1,4 +1,4 @@
-"""Encodes the engine's PCM as an audio file, piece by piece: change speed, resample, encode.
+"""Encodes the engine's PCM as an audio file, piece by piece: change speed and volume, resample, encode.
 
 Each stage has a `push` per piece and one `finish`; an `Encoder` is a chain of stages. No stage waits for more audio
 than its codec's frame and look-ahead, and the joined bytes do not depend on how the audio was split.
@@ -96,28 +96,33 @@ class Encoder(Protocol):
         """Frees the codec; may be called at any time and more than once."""
 
 
-def open_encoder(format_name: str, *, rate_hz: int, out_rate_hz: int | None = None, speed: float = 1.0) -> Encoder:
+def open_encoder(
+    format_name: str, *, rate_hz: int, out_rate_hz: int | None = None, speed: float = 1.0, volume: float = 1.0
+) -> Encoder:
     """Opens an encoder for a stream. Only the arguments are checked now: codecs open with the first `push`, on its
     thread. `push(b"")` opens them early."""
     form, out_rate_hz = checked_format(format_name, rate_hz, out_rate_hz, speed)
     header = wav_header(out_rate_hz) if format_name == "wav" else b""
-    if not form.codec and out_rate_hz == rate_hz and speed == 1.0:
+    if not form.codec and out_rate_hz == rate_hz and speed == volume == 1.0:
         return _UncompressedStage(header)
 
     def stages() -> list[Encoder]:
         last = CompressStage(form.codec, out_rate_hz) if form.codec else _UncompressedStage(header)
-        return [*_conversions(rate_hz, out_rate_hz, speed), last]
+        return [*_conversions(rate_hz, out_rate_hz, speed, volume), last]
 
     return _Chain(stages)
 
 
-def open_file_encoder(format_name: str, *, rate_hz: int, out_rate_hz: int | None = None, speed: float = 1.0) -> Encoder:
+def open_file_encoder(
+    format_name: str, *, rate_hz: int, out_rate_hz: int | None = None, speed: float = 1.0, volume: float = 1.0
+) -> Encoder:
     """Opens an encoder for a file that is sent when it is complete: its header states the true length, and what players
     skip."""
     if format_name not in _FILE_STAGES:
-        return open_encoder(format_name, rate_hz=rate_hz, out_rate_hz=out_rate_hz, speed=speed)
+        return open_encoder(format_name, rate_hz=rate_hz, out_rate_hz=out_rate_hz, speed=speed, volume=volume)
     _, file_rate_hz = checked_format(format_name, rate_hz, out_rate_hz, speed)
-    return _Chain(lambda: [*_conversions(rate_hz, file_rate_hz, speed), _FILE_STAGES[format_name](file_rate_hz)])
+    open_last = _FILE_STAGES[format_name]
+    return _Chain(lambda: [*_conversions(rate_hz, file_rate_hz, speed, volume), open_last(file_rate_hz)])
 
 
 def encode_whole(
@@ -185,8 +190,9 @@ def packet_bytes(form: Format, rate_hz: int, packet_ms: int) -> int:
     return size
 
 
-def _conversions(rate_hz: int, out_rate_hz: int, speed: float) -> list[Encoder]:
-    stages: list[Encoder] = [TempoStage(rate_hz, speed)] if speed != 1.0 else []
+def _conversions(rate_hz: int, out_rate_hz: int, speed: float, volume: float) -> list[Encoder]:
+    stages: list[Encoder] = [_VolumeStage(volume)] if volume != 1.0 else []
+    stages += [TempoStage(rate_hz, speed)] if speed != 1.0 else []
     return [*stages, _ResampleStage(rate_hz, out_rate_hz)] if out_rate_hz != rate_hz else stages
 
 
@@ -235,6 +241,21 @@ class _UncompressedStage:
 
     def finish(self) -> bytes:
         return self.push(b"")
+
+    def close(self) -> None:
+        pass
+
+
+class _VolumeStage:
+    def __init__(self, volume: float) -> None:
+        self._volume = volume
+
+    def push(self, pcm: bytes) -> bytes:
+        samples = np.frombuffer(pcm, "<i2") * np.float32(self._volume)
+        return np.rint(samples).clip(-32768, 32767).astype("<i2").tobytes()
+
+    def finish(self) -> bytes:
+        return b""
 
     def close(self) -> None:
         pass

@@ -10,4 +10,5 @@ FormatName = Literal[
 SampleRate = Literal[8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000]  # all that an MP3 can have
 RATES_HZ: tuple[int, ...] = get_args(SampleRate)
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
+MAX_VOLUME = 4.0  # 12 dB
 MIN_PACKET_MS, MAX_PACKET_MS = 5, 1000

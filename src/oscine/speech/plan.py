@@ -80,12 +80,14 @@ class SpeechPlan:
 
     @property
     def is_converted(self) -> bool:
-        return self.format.codec is not None or self.speed != 1 or self.out_rate_hz != self.rate_hz
+        changed = self.speed != 1 or self.request.volume != 1 or self.out_rate_hz != self.rate_hz
+        return changed or self.format.codec is not None
 
     @property
     def encoding(self) -> dict[str, Any]:
         """Keyword arguments of `open_encoder` and `encode_whole`."""
-        return {"rate_hz": self.rate_hz, "out_rate_hz": self.out_rate_hz, "speed": self.speed}
+        rates = {"rate_hz": self.rate_hz, "out_rate_hz": self.out_rate_hz}
+        return {**rates, "speed": self.speed, "volume": self.request.volume}
 
     def playback_s(self, samples: int) -> float:
         """Duration of this many engine samples at the requested speed."""

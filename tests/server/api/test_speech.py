@@ -258,6 +258,14 @@ def test_a_full_server_answers_429_with_retry_after() -> None:
     engine.stop()
 
 
+def test_volume_scales_the_samples_and_has_the_name_of_kokoros_clients(client: httpx.Client) -> None:
+    own = np.frombuffer(say(client, "Hello.").content, "<i2")
+    half, alias = (say(client, "Hello.", **{name: 0.5}).content for name in ("volume", "volume_multiplier"))
+    np.testing.assert_array_equal(np.frombuffer(half, "<i2"), np.rint(own * 0.5))
+    assert half == alias
+    assert say(client, "Hello.", volume=5).json()["error"]["param"] == "volume"
+
+
 def test_speed_and_rate_change_the_length_and_the_segment_times(client: httpx.Client) -> None:
     received = events(say(client, "Hello there.", speed=2.0, sample_rate=16000, stream_format="sse"))
     pcm = b"".join(base64.b64decode(event["audio"]) for event in received if event["type"] == "speech.audio.delta")

@@ -7,6 +7,7 @@ import pytest
 
 from oscine.audio.clips import read_clip
 from oscine.config import ServerConfig
+from oscine.errors import FieldError
 from oscine.server.dialects.dashscope import cloud_name, own_fields
 from tests.server.dialects.realtime_client import PATH, RealtimeClient, realtime, sound
 from tests.server.live.live_client import Server, server_of
@@ -175,9 +176,8 @@ def test_settings_of_the_cloud_are_understood_or_named_as_ignored(client: Realti
         something_new=1,
     )
     session = updated["session"]
-    assert session["ignored_fields"] == ["bit_rate", "something_new", "volume"]
+    assert session["ignored_fields"] == ["bit_rate", "something_new"]
     assert (session["voice"], session["language_type"]) == ("finch", "English")
-    assert "volume" not in session
     assert (session["response_format"], session["sample_rate"]) == ("wav", 48000)
     clip = read_clip(sound(client.say("Hello there.")))
     assert clip.rate_hz == 48000 and abs(len(clip.samples) / 48000 - 6 * FRAME_S) < 0.05
@@ -321,12 +321,19 @@ def test_messages_after_finish_are_refused(client: RealtimeClient, engine: Scrip
         ({"enable_tn": True}, {"normalize": True}),
         ({"response_format": "mp3"}, {"response_format": "mp3"}),
         ({"volume": 50, "pitch_rate": 1.0, "optimize_instructions": False}, {}),
-        ({"volume": 80, "new": []}, {"volume": 80, "new": []}),
+        ({"volume": 80, "new": []}, {"volume": 1.6, "new": []}),
+        ({"volume": 0}, {"volume": 0.0}),
     ],
 )
 def test_a_setting_gets_our_name_unless_it_asks_for_nothing(settings: dict[str, Any], fields: dict[str, Any]) -> None:
     assert own_fields(settings) == fields
     assert {cloud_name(name) for name in fields} <= settings.keys()
+
+
+@pytest.mark.parametrize("volume", [-1, 101, "loud", [], None])
+def test_a_volume_that_is_none_is_refused_as_the_clouds(volume: object) -> None:
+    with pytest.raises(FieldError, match="volume must be a number from 0 to 100, got"):
+        own_fields({"volume": volume})
 
 
 def test_the_http_calls_format_is_the_response_format() -> None:

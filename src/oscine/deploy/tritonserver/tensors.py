@@ -40,7 +40,7 @@ def _request_inputs() -> Iterator[TensorSpec]:
             yield _option(name, _datatype(field), f"{'A JSON object. ' if is_json else ''}{field.spec.about}")
 
 
-_OF_AUDIO = ("speed", "sample_rate")  # the samples are the engine's own
+_OF_AUDIO = ("speed", "volume", "sample_rate")  # the samples are the engine's own
 # Names and meanings are those of POST /v1/audio/speech.
 SPEECH_INPUTS = (
     TensorSpec("text", "STRING", "The text to speak, of any length; UTF-8."),

@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic.functional_validators import ModelWrapValidatorHandler
 from pydantic_core import PydanticCustomError
 
-from oscine.audio.formats import MAX_PACKET_MS, MIN_PACKET_MS, FormatName
+from oscine.audio.formats import MAX_PACKET_MS, MAX_VOLUME, MIN_PACKET_MS, FormatName
 from oscine.errors import FieldError, RequestError, nearest, shown_name, unknown_choice
 from oscine.fields import RequestField
 from oscine.request import SpeechRequest, VoiceSource
@@ -237,6 +237,7 @@ ALIASES = {
     "speaker": "voice",
     "instruct": "instructions",
     "lang_code": "language",
+    "volume_multiplier": "volume",
     "suppress_bootstrap_silence": "trim_silence",
     "skip_fixed_bootstrap_audio": "trim_silence",
 }
@@ -252,6 +253,7 @@ class VoiceOptions(_RequestFields):
     speaker: Name | VoiceId | None = Field(None, description="Alias of `voice`.")
     instruct: str | None = Field(None, max_length=4096, description="Alias of `instructions`.")
     lang_code: str | None = Field(None, max_length=64, description="Alias of `language`.")
+    volume_multiplier: float | None = Field(None, ge=0, le=MAX_VOLUME, description="Alias of `volume`.")
     response_format: FormatName | None = Field(
         None, description="Default: the server's, mp3 if it is not set. All formats can be streamed."
     )

@@ -294,8 +294,9 @@ def _session_error(reason: Exception) -> ApiError:
 
 
 _NAMES = {"text": "input", "language_type": "language", "speech_rate": "speed", "enable_tn": "normalize"}
-# Settings without an effect here count as not given at these values, which ask for nothing.
-_NEUTRAL = {"volume": 50, "pitch_rate": 1, "optimize_instructions": False}
+_OWN_VOLUME = 50
+# Settings count as not given at these values, which ask for nothing.
+_NEUTRAL = {"volume": _OWN_VOLUME, "pitch_rate": 1, "optimize_instructions": False}
 
 
 def own_fields(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -303,7 +304,16 @@ def own_fields(settings: Mapping[str, Any]) -> dict[str, Any]:
     asked = {name: value for name, value in settings.items() if name not in _NEUTRAL or value != _NEUTRAL[name]}
     if "format" in asked:  # of the HTTP call
         asked.setdefault("response_format", asked.pop("format"))
+    if "volume" in asked:
+        asked["volume"] = _volume(asked["volume"])
     return {_NAMES.get(name, name): value for name, value in asked.items()}
+
+
+def _volume(given: Any) -> float:
+    """Half of the largest volume is the voice's own."""
+    if isinstance(given, int | float) and 0 <= given <= 2 * _OWN_VOLUME:
+        return given / _OWN_VOLUME
+    raise FieldError(f"volume must be a number from 0 to 100, got {repr(given)[:40]}", param="volume")
 
 
 def cloud_name(field: str) -> str:
