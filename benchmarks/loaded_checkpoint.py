@@ -33,8 +33,10 @@ class LoadedCheckpoint:
         device: torch.device,
         dtype: torch.dtype,
         progress: Callable[[int, int], None] = lambda done, total: None,
+        *,
+        int8: bool = False,
     ) -> Self:
-        model = load_model(folder, device=device, dtype=dtype, progress=progress)
+        model = load_model(folder, device=device, dtype=dtype, progress=progress, int8=int8)
         tokenizer = Tokenizer.from_folder(folder)
         return cls(model, tokenizer, PromptBuilder(read_config(folder), tokenizer))
 

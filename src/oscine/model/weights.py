@@ -76,14 +76,19 @@ def load_model(
                 if _part_of(ours) not in loaded:
                     continue
                 if int8 and ours == _MAPPED:
-                    _replace(model, ours, _read(files, theirs[0], _shape(model, ours)))
-                else:
-                    extremes |= _fill(model, ours, theirs, files, upload, device, _dtype_of(ours, dtype))
-                    if int8:
-                        _quantize_complete(model, ours)
+                    continue  # below
+                extremes |= _fill(model, ours, theirs, files, upload, device, _dtype_of(ours, dtype))
+                if int8:
+                    _quantize_complete(model, ours)
                 done += 1
                 progress(done, total)
     _check_finite(extremes)
+    if int8 and _part_of(_MAPPED) in loaded:
+        # Opened again: what was read of the first mapping would stay in memory as long as it.
+        with TensorFiles(folder) as files:
+            (name,) = tables[0][1][_MAPPED]
+            _replace(model, _MAPPED, _read(files, name, model.get_parameter(_MAPPED).shape))
+        progress(total, total)
     for part in loaded:
         for module in model.get_submodule(part).modules():
             prepare = getattr(module, "prepare", None)
@@ -163,7 +168,7 @@ def _fill(
     device: torch.device,
     dtype: torch.dtype,
 ) -> dict[str, Tensor]:
-    value = torch.empty(_shape(model, ours), dtype=dtype, device=device)
+    value = torch.empty(model.get_parameter(ours).shape, dtype=dtype, device=device)
     owner = model.get_submodule(ours.rpartition(".")[0])
     extremes = {}
     for name, view in zip(theirs, tensor_views(owner, value, len(theirs)), strict=True):
@@ -172,10 +177,6 @@ def _fill(
         extremes[f"{files.path_of(name)}: tensor {name}"] = torch.stack(torch.aminmax(view)).float()
     _replace(model, ours, value)
     return extremes
-
-
-def _shape(model: SpeechModel, name: str) -> torch.Size:
-    return model.get_parameter(name).shape
 
 
 def _replace(model: SpeechModel, name: str, value: Tensor) -> None:

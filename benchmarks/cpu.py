@@ -1,0 +1,178 @@
+"""Measures published sizes on a CPU with random weights: talker, predictor, codec and the whole, in fp32, bf16, int8,
+beside each other in one process; first audio; memory and loading in a process of their own.
+
+    python -m benchmarks.cpu [--sizes 0b6 1b7] [--kinds fp32 bf16 int8] [--listeners 1 2 4] [--seconds 420]
+
+All kinds take turns, and the best of each figure counts: other programs can only make a frame slower. Every size gets
+the same share of the time, and at least one turn; a busy machine can therefore take longer than --seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.checkpoints import random_weights
+from benchmarks.loaded_checkpoint import LoadedCheckpoint
+from benchmarks.report_cpu import cpu_tables
+from benchmarks.report_table import SIZES
+from benchmarks.results import SCRATCH, read_arguments, save, stopwatch
+from oscine.audio.pcm import FRAME_RATE_HZ
+from oscine.engine.build import prepare_device
+from oscine.request import SpeechRequest
+from oscine.runner.cpu.backend import CpuBackend
+from oscine.runner.cpu.codec_thread import CodecThread
+from oscine.runner.memory_budget import plan_memory
+from oscine.runner.slot_runner import SlotRunner
+
+CPU = torch.device("cpu")
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}
+_POSITIONS = 256  # of a slot
+_TURN_FRAMES = 6  # of which the first is not counted
+TEXT = "Hello there, how are you today?"
+
+
+@dataclass
+class Best:
+    """The least seconds of each part of a frame."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def note(self, part: str, seconds: float) -> None:
+        self.seconds[part] = min(seconds, self.seconds.get(part, seconds))
+
+    def timed(self, part: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            begun_s = time.perf_counter()
+            result = call(*args)
+            self.note(part, time.perf_counter() - begun_s)
+            return result
+
+        return run
+
+
+class Speaker:
+    """One kind of weights on the backend that serves them, with clocks around its parts."""
+
+    def __init__(self, folder: Path, kind: str, slots: int) -> None:
+        self.loaded = LoadedCheckpoint.load(folder, CPU, DTYPES[kind], int8=kind == "int8")
+        config = self.loaded.model.config
+        budget = plan_memory(
+            config, slots=slots, positions_per_slot=_POSITIONS, positions_total=slots * _POSITIONS,
+            element_bytes=DTYPES[kind].itemsize, available_bytes=None, prefix_bytes=0,
+        )  # fmt: skip
+        self.backend = CpuBackend(self.loaded.model, budget)
+        self.best: dict[str, Best] = {}  # by listeners
+
+    def turn(self, listeners: int) -> None:
+        """Speaks a few frames of so many streams."""
+        best, backend = self.best.setdefault(str(listeners), Best()), self.backend
+        codec = backend.codec._codec if isinstance(backend.codec, CodecThread) else backend.codec
+        parts = (("talker", backend, "_talker_step"), ("predictor", backend, "_frame_codes"), ("codec", codec, "run"))
+        for part, owner, name in parts:
+            setattr(owner, name, best.timed(part, getattr(type(owner), name).__get__(owner)))
+        slots, runner = [*range(listeners)], SlotRunner(backend)
+        with backend.launching():
+            begun_s = time.perf_counter()
+            for slot in slots:
+                runner.admit(self.loaded.assign(slot, SpeechRequest(text=TEXT, seed=slot, max_new_tokens=60)))
+            runner.collect(runner.launch(slots))
+            best.note("first_audio", time.perf_counter() - begun_s)
+            in_flight = runner.launch(slots)
+            for _ in range(_TURN_FRAMES):
+                begun_s = time.perf_counter()
+                launched = runner.launch(slots)
+                runner.collect(in_flight)
+                best.note("frame", time.perf_counter() - begun_s)
+                in_flight = launched
+            runner.collect(in_flight)
+            for slot in slots:
+                runner.release(slot)
+
+    def figures(self) -> dict[str, Any]:
+        found = {}
+        for listeners, best in self.best.items():
+            times = {f"{part}_ms": 1e3 * seconds for part, seconds in best.seconds.items()}
+            found[listeners] = times | {"x_real_time": int(listeners) / FRAME_RATE_HZ / best.seconds["frame"]}
+        return found
+
+
+def resident_mib() -> dict[str, int]:
+    """Memory of this process: in all, and of that what the system can drop, because it is mapped from files."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return {key: int(lines[name].split()[0]) // 1024 for key, name in (("all", "VmRSS"), ("mapped", "RssFile"))}
+
+
+def alone(folder: Path, kind: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.cpu", "--alone", str(folder), "--kinds", kind]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def measure_alone(folder: Path, kind: str) -> None:
+    """Runs in a process of its own: prints seconds to load, and memory after a frame."""
+    begun_s = time.perf_counter()
+    speaker = Speaker(folder, kind, 1)
+    loaded_s = time.perf_counter() - begun_s
+    speaker.turn(1)
+    print(json.dumps({"loaded_s": loaded_s, "resident_mib": resident_mib()}))
+
+
+def instruction_sets() -> list[str]:
+    """Returns those that matter for products."""
+    known = {"AVX2": "avx2", "AVX-512": "avx512", "VNNI": "vnni", "BF16": "avx512_bf16", "AMX": "amx_tile"}
+    return [name for name, flag in known.items() if getattr(torch.cpu, f"_is_{flag}_supported", bool)()]
+
+
+def measure(options: Any, size: str, say: Callable[[str], None]) -> dict[str, Any]:
+    until_s = time.monotonic() + options.seconds / len(options.sizes)
+    folder = random_weights(options.scratch, size)
+    figures: dict[str, Any] = {}
+    for kind in options.kinds:
+        figures[kind] = alone(folder, kind)
+        say(f"{SIZES[size]} {kind}: loaded in {figures[kind]['loaded_s']:.1f} s, {figures[kind]['resident_mib']} MiB")
+    speakers = {kind: Speaker(folder, kind, max(options.listeners)) for kind in options.kinds}
+    turns = 0
+    while not turns or time.monotonic() < until_s:
+        for listeners in options.listeners:
+            for kind, speaker in speakers.items():
+                with ThreadPoolExecutor(1) as thread:  # a new one: the backend changes torch's threads of its own
+                    thread.submit(speaker.turn, listeners).result()
+                say(f"{SIZES[size]} {kind}, {listeners} at once: {speaker.figures()[str(listeners)]}")
+                if turns and time.monotonic() > until_s:
+                    break
+        turns += 1
+    return {kind: one | {"listeners": speakers[kind].figures()} for kind, one in figures.items()}
+
+
+def main() -> None:
+    options = read_arguments(
+        __doc__, sizes=["0b6", "1b7"], kinds=["fp32", "bf16", "int8"], listeners=[1, 2, 4], seconds=420,
+        scratch=SCRATCH, alone=(Path, "measures memory of this checkpoint, for the other process"),
+    )  # fmt: skip
+    prepare_device(CPU)  # the threads that the engine uses
+    if options.alone is not None:
+        measure_alone(options.alone, options.kinds[0])
+        return
+    say = stopwatch()
+    figures: dict[str, Any] = {
+        "threads": torch.get_num_threads(), "instruction_sets": instruction_sets(), "sizes": {},
+    }  # fmt: skip
+    for size in options.sizes:
+        figures["sizes"][size] = measure(options, size, say)
+        path = save(options.out, "cpu", figures)
+    print(cpu_tables(figures), path, sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()
