@@ -1,10 +1,12 @@
 """Every entrance for the fields of a request: HTTP, batches and the WebSocket protocols."""
 
+import contextlib
 import json
 from collections.abc import Callable
 from typing import Any
 
 import httpx
+from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
 from oscine.server.dialects.dashscope_http import PATH as GENERATION
@@ -71,8 +73,9 @@ def live_as_elevenlabs(server: Server, fields: dict[str, Any]) -> str | None:
     others = {name: value for name, value in fields.items() if name != "voice"}
     path = f"/v1/text-to-speech/{fields.get('voice', 'default')}/stream-input?output_format=mp3"
     with connect(server.url.replace("http", "ws") + path, proxy=None) as socket:
-        for message in ({"text": " ", **others}, {"text": "Hi."}, {"text": ""}):
-            socket.send(json.dumps(message))
+        socket.send(json.dumps({"text": "Hi.", **others}))
+        with contextlib.suppress(ConnectionClosed):  # it was refused already
+            socket.send(json.dumps({"text": ""}))
         told = json.loads(socket.recv(timeout=600))
         while not {"isFinal", "message"} & told.keys():
             told = json.loads(socket.recv(timeout=600))

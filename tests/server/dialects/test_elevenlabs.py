@@ -250,6 +250,33 @@ def test_contexts_are_limited(contexts: Client) -> None:
     assert contexts.sound("0") == spoken("Hello.", 3, "finch")
 
 
+def test_each_context_is_a_stream_of_the_key(engine: ScriptedEngine) -> None:
+    config = ServerConfig(api_keys=("sesame",), streams_per_key=1)
+    with server_of(engine, config) as server, client_at(server, f"finch/multi-stream-input{QUERY}") as client:
+        engine.max_frames = engine.status().frames + 3
+        client.send(text="Hello there. ", context_id="a", flush=True)
+        client.receive()
+        client.send(text="Hello. ", context_id="b", flush=True)
+        client.until_final("b")
+        assert client.told[-2]["error"] == "too_many_concurrent_requests"
+        engine.max_frames = float("inf")
+        client.send(context_id="a", close_context=True)
+        client.until_final("a")
+        assert client.sound("a") == spoken("Hello there. ", 3, "finch")
+
+
+def test_a_server_that_shuts_down_finishes_contexts_and_closes(engine: ScriptedEngine) -> None:
+    with server_of(engine) as server, client_at(server, f"finch/multi-stream-input{QUERY}") as client:
+        engine.max_frames = engine.status().frames + 3
+        client.send(text="Hello. ", context_id="a", flush=True)
+        client.receive()
+        server.service.draining = True
+        client.send(context_id="a", close_context=True)
+        engine.max_frames = float("inf")
+        assert client.closed() == 1013 and client.sound("a") == spoken("Hello. ", 3, "finch")
+    assert client.told[-1]["error"] == "not_ready"
+
+
 def test_an_idle_context_ends_and_then_the_connection(engine: ScriptedEngine) -> None:
     with (
         server_of(engine, ServerConfig(live_idle_s=1)) as server,
