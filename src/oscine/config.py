@@ -161,6 +161,9 @@ class RunawayConfig:
     room_tone_dbfs: Float = _number(-40.0, -96, 0, "Room tone: its highest level.")
     room_tone_drop_db: Float = _number(20.0, 0, 96, "Room tone: how far it lies below the loudest frame.")
     room_tone_spread_db: Float = _number(12.0, 0, 96, "Room tone: largest difference between its frames.")
+    monotony_s: Float = _number(2.0, 0.5, 3600, "Monotony: seconds of audible frames that end a stream after its text.")
+    monotony_codes: Int = _number(5, 0, 1000, "Monotony: most different first codes in that time; 0 turns it off.")
+    monotony_frames: Int = _number(20, 0, 1000, "Monotony: most different frames in that time.")
     repetition_s: Float = _number(6.0, 0.5, 3600, "Repetition: seconds of it that end a stream.")
     repetition_period_frames: Int = _number(25, 1, 1000, "Repetition: longest sequence of codes that repeats.")
 

@@ -18,10 +18,18 @@ def level_of(pcm: np.ndarray) -> float:
 
 
 def ended_at(frames: list[tuple[int, float]], text_spoken_at: int = 0, config: RunawayConfig = CONFIG) -> int | None:
-    """The frame at which the detector ends a stream of (code, level) frames."""
+    """The frame at which the detector ends a stream of (first code, level) frames. Their other codes differ."""
+    rest = np.random.default_rng(0).integers(2048, size=(len(frames), 15))
+    codes = [np.array([code, *others]) for (code, _), others in zip(frames, rest, strict=True)]
+    return ended(codes, [level for _, level in frames], text_spoken_at, config)
+
+
+def ended(
+    codes: list[np.ndarray], levels: list[float], text_spoken_at: int = 0, config: RunawayConfig = CONFIG
+) -> int | None:
     detector = RunawayDetector(config)
-    for at, (code, level_dbfs) in enumerate(frames):
-        if detector.push(code, level_dbfs, text_spoken=at >= text_spoken_at):
+    for at, (frame, level_dbfs) in enumerate(zip(codes, levels, strict=True)):
+        if detector.push(frame, level_dbfs, text_spoken=at >= text_spoken_at):
             return at
     return None
 
@@ -104,3 +112,42 @@ def test_the_frame_budget_grows_with_the_text() -> None:
     assert frame_budget(CONFIG, 2) / 12.5 < 6
     assert frame_budget(CONFIG, 100) / 12.5 > 60
     assert frame_budget(RunawayConfig(budget_frames=12, budget_frames_per_text_id=8.0), 5) == 52
+
+
+def sounds(firsts: list[int], others: int, seed: int) -> list[np.ndarray]:
+    """Frames with these first codes; the rest of a frame is one of so many."""
+    rng = random.Random(seed)
+    return [np.array([first, *[rng.randrange(others)] * 15]) for first in firsts]
+
+
+# What the published weights did in three real runaways: a few frames, in no exact order, with short interruptions.
+LOOP = random.Random(1).choices([617, 617, 617, 706, 706, 881], k=400)
+
+
+def test_a_few_audible_frames_over_and_over_are_ended_after_two_seconds() -> None:
+    codes = [*sounds(varied_codes(40, 1), 2048, 1), *sounds(LOOP, 3, 2)]
+    at = ended(codes, [-20.0] * len(codes))
+    assert at is not None and 50 <= at <= 64
+
+
+@pytest.mark.parametrize(
+    ("others", "level_dbfs", "text_spoken_at"),
+    [
+        (2048, -20.0, 0),  # the demo voice's "no, no, no, no": few phones, no frame twice
+        (3, -60.0, 400),  # a pause before the text is spoken
+        (3, -20.0, 200),  # a held sound before the text is spoken
+    ],
+)
+def test_few_first_codes_alone_are_no_runaway(others: int, level_dbfs: float, text_spoken_at: int) -> None:
+    codes = [
+        *sounds(varied_codes(40, 1), 2048, 1),
+        *sounds(LOOP[:100], others, 2),
+        *sounds(varied_codes(60, 3), 2048, 3),
+    ]
+    levels = [-20.0] * 40 + [level_dbfs] * 100 + [-20.0] * 60
+    assert ended(codes, levels, text_spoken_at) is None
+
+
+def test_quiet_frames_are_no_monotony() -> None:
+    codes = [*sounds(varied_codes(40, 1), 2048, 1), *sounds(LOOP[:50], 3, 2)]
+    assert ended(codes, [-20.0] * 40 + [-60.0, -50.0] * 25) is None

@@ -159,7 +159,7 @@ class Session:
         for let_go in self._echo.push(pcm, code, level_dbfs) if self._echo else (pcm,):
             self._buffer.put(self._trimmer.push(let_go))
         text_spoken = self.text_ended and self.frames_made >= self.text_ids
-        if self._runaway.push(code, level_dbfs, text_spoken=text_spoken) or self.frames_made >= self._max_frames:
+        if self._runaway.push(codes, level_dbfs, text_spoken=text_spoken) or self.frames_made >= self._max_frames:
             return "runaway"
         return None
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 
@@ -71,42 +72,49 @@ class Pause:
 Run = tuple[str, str | None]  # spoken, written (None: the same)
 
 
+_MAX_TAKEN = 1024  # runs that were taken and are still in the lists
+
+
 class SpokenBuffer:
     """A queue of characters for the model that remembers what the user wrote."""
 
     def __init__(self) -> None:
-        self._runs: deque[Run] = deque()
-        self._spoken_chars = self._changed_runs = 0
+        self._runs: list[Run] = []
+        self._ends: list[int] = []  # of each run: spoken characters up to its end
+        self._taken_runs = self._taken_chars = self._chars = 0
+        self._changed = -1  # index of the last run that is not the user's own text
 
     def __len__(self) -> int:
-        return self._spoken_chars
+        return self._chars - self._taken_chars
 
     @property
     def is_empty(self) -> bool:
-        return not self._runs
+        return self._taken_runs == len(self._runs)
 
     @property
     def is_unchanged(self) -> bool:
         """Whether everything is the user's own text."""
-        return not self._changed_runs
+        return self._changed < self._taken_runs
 
     @property
     def spoken(self) -> str:
-        return "".join([spoken for spoken, _ in self._runs])
+        return "".join([spoken for spoken, _ in self._runs[self._taken_runs :]])
 
     def push(self, spoken: str, written: str | None = None) -> None:
         """Adds text. `written` is None if it is the user's own text."""
         if spoken or written:
-            self._runs.append((spoken, written))
-            self._spoken_chars += len(spoken)
-            self._changed_runs += written is not None
+            self.extend([(spoken, written)])
 
     def extend(self, runs: Iterable[Run]) -> None:
         """Adds runs, none of which is empty."""
-        added = list(runs)
-        self._runs += added
-        self._spoken_chars += sum([len(spoken) for spoken, _ in added])
-        self._changed_runs += sum([written is not None for _, written in added])
+        first = len(self._runs)
+        self._runs += runs
+        for index in range(len(self._runs) - 1, first - 1, -1):
+            if self._runs[index][1] is not None:
+                self._changed = index
+                break
+        self._ends += list(accumulate([len(run[0]) for run in self._runs[first:]], initial=self._chars))[1:]
+        self._chars = self._ends[-1] if self._ends else 0
 
     def take(self, chars: int) -> SpokenText:
         """The next characters. A replacement that is cut belongs to the piece that it begins in."""
@@ -114,27 +122,39 @@ class SpokenBuffer:
 
     def take_rest(self) -> SpokenText:
         """Everything, with what was left out at the end."""
-        runs = list(self._runs)
-        self._spoken_chars = self._changed_runs = 0
-        self._runs.clear()
+        runs = self._runs[self._taken_runs :]
+        self.clear()
         return _joined(runs)
+
+    def clear(self) -> None:
+        self._runs, self._ends = [], []
+        self._taken_runs = self._taken_chars = self._chars = 0
+        self._changed = -1
 
     def take_runs(self, chars: int) -> list[Run]:
         """The next characters as runs that were replaced together, or not at all."""
-        runs: list[Run] = []
-        queue, left = self._runs, chars
-        while left:
-            run = queue.popleft()
-            spoken, written = run
-            if len(spoken) > left:
-                queue.appendleft((spoken[left:], None if written is None else ""))
-                run = spoken[:left], written
-            elif written is not None:
-                self._changed_runs -= 1
-            runs.append(run)
-            left -= len(run[0])
-        self._spoken_chars -= chars
-        return runs
+        if not chars:
+            return []
+        runs, first, end = self._runs, self._taken_runs, self._taken_chars + chars
+        last = bisect_left(self._ends, end, first)
+        taken = runs[first:last]
+        spoken, written = run = runs[last]
+        if (left := self._ends[last] - end) > 0:
+            taken.append((spoken[:-left], written))
+            runs[last] = spoken[-left:], None if written is None else ""
+        else:
+            taken.append(run)
+            last += 1
+        self._taken_runs, self._taken_chars = last, end
+        if last > _MAX_TAKEN and 2 * last > len(runs):
+            self._forget()
+        return taken
+
+    def _forget(self) -> None:
+        """Drops the runs that were taken."""
+        taken = self._taken_runs
+        del self._runs[:taken], self._ends[:taken]
+        self._changed, self._taken_runs = max(-1, self._changed - taken), 0
 
 
 _new = tuple.__new__  # twice as quick as the constructor of a named tuple

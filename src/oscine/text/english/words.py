@@ -283,14 +283,26 @@ _NUMERIC: tuple[tuple[frozenset[str], re.Pattern[str], Callable[[_Found], str | 
 )
 
 
+# For each character, the patterns that need it: bit n is the n-th one.
+_NEEDED_BY: dict[str, int] = {}
+for _index, (_needed, _, _) in enumerate(_NUMERIC):
+    for _char in _needed:
+        _NEEDED_BY[_char] = _NEEDED_BY.get(_char, 0) | 1 << _index
+
+
 @lru_cache(maxsize=1024)
 def numeric(text: str) -> tuple[int, str] | None:
     """What a group of words begins with that has digits, a sign of a currency or the name of a month."""
     if "," in text:
         text = _EUROPEAN.sub(lambda found: found[0].translate(_SWAPPED), text)
-    chars = set(text)
-    for needed, pattern, read in _NUMERIC:
-        if not needed.isdisjoint(chars) and (found := pattern.match(text)) and (spoken := read(found)):
+    possible = 0
+    for char in set(text):
+        possible |= _NEEDED_BY.get(char, 0)
+    while possible:
+        lowest = possible & -possible
+        possible ^= lowest
+        _, pattern, read = _NUMERIC[lowest.bit_length() - 1]
+        if (found := pattern.match(text)) and (spoken := read(found)):
             return found.end(), spoken
     return None
 
