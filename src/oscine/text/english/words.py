@@ -285,8 +285,8 @@ _NUMERIC: tuple[tuple[frozenset[str], re.Pattern[str], Callable[[_Found], str | 
 
 # For each character, the patterns that need it: bit n is the n-th one.
 _NEEDED_BY: dict[str, int] = {}
-for _index, (_needed, _, _) in enumerate(_NUMERIC):
-    for _char in _needed:
+for _index, _rule in enumerate(_NUMERIC):
+    for _char in _rule[0]:
         _NEEDED_BY[_char] = _NEEDED_BY.get(_char, 0) | 1 << _index
 
 
