@@ -240,7 +240,7 @@ class Oscine:
         return request
 
     def _events(self, request: SpeechRequest) -> AsyncGenerator[SpeechEvent, None]:
-        """Long texts are spoken in segments, as in the server."""
+        """Speaks a checked request: a long text in segments, as in the server."""
         rate_hz, speed = self.sample_rate, float(request.speed)
         out_rate_hz, volume = request.sample_rate, request.volume
         convert = partial(open_encoder, "pcm", rate_hz=rate_hz, out_rate_hz=out_rate_hz, speed=speed, volume=volume)
@@ -308,7 +308,7 @@ class EventLoopThread:
 
 
 def offline_config(slots: int) -> EngineConfig:
-    """Nobody listens in real time: requests wait as long as they must, and none is refused for load."""
+    """Settings for texts that nobody listens to in real time: requests wait, and none is refused for load."""
     return EngineConfig(
         slots=slots, queue_limit=1_000_000, queue_wait_s=3600.0, pacing=PacingConfig(real_time_share=1.0)
     )

@@ -301,7 +301,7 @@ class WavFileStage:
 
 
 class CompressedFileStage:
-    """libav completes the header at the end."""
+    """A file whose header libav completes at the end."""
 
     def __init__(self, settings: CodecSettings, rate_hz: int) -> None:
         self._file = io.BytesIO()

@@ -106,7 +106,7 @@ def _device(name: str, report: _Report) -> str:
 
 
 def _load(model: str, device: str, report: _Report, loaded: list[Oscine]) -> str:
-    """Loading checks every tensor's name, shape and dtype."""
+    """Loads the checkpoint, which checks every tensor's name, shape and dtype."""
     from oscine.api import Oscine
     from oscine.model.checkpoint import find_checkpoint
     from oscine.model.device import missing_cuda_warning
@@ -183,7 +183,7 @@ def _compare_published(model: str, run: PublishedRun) -> str:
 
 
 def _compare(model: str, kind: str, request: SpeechRequest, official_python: Path | None) -> str:
-    """Greedy codes in float32 on the CPU, ours and the official package's."""
+    """Compares greedy codes in float32 on the CPU: ours and the official package's."""
     if official_python is None and importlib.util.find_spec("qwen_tts") is None:
         return "not compared: the qwen-tts package is not installed; name a Python that has it with --official-python"
     import numpy as np

@@ -144,7 +144,7 @@ class ModelLoader:
 
 
 def _with_slots(wanted: WantedEngine, slots: int) -> WantedEngine:
-    """`slots` 0: it has not started."""
+    """Returns the engine with this number of slots. 0: it has not started, and keeps its own."""
     return replace(wanted, config=replace(wanted.config, slots=slots)) if slots else wanted
 
 

@@ -415,7 +415,7 @@ def report(speeches: list[Speech], outputs: Outputs, took_s: float, as_json: boo
 
 @contextmanager
 def _stdout_errors(failed: str) -> Iterator[None]:
-    """Standard output may be a full disk, or a closed pipe."""
+    """Turns an error of standard output, such as a full disk or a closed pipe, into one of ours."""
     try:
         yield
     except OSError as error:

@@ -118,7 +118,7 @@ class StartupDisplay:
         self._live = False  # engines that start later are reported in the log
 
     def planned(self, plan: str) -> None:
-        """How the memory is divided among the models."""
+        """Shows how the memory is divided among the models."""
         if not self._live:
             _log.info("memory plan: %s", plan)
         self._notes["memory"] = [plan]

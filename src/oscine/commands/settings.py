@@ -164,7 +164,7 @@ def model_flags(models: Sequence[str] | None, **options: Sequence[Any] | None) -
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
-    """`path=value` of `--set` as flags for `load_settings`."""
+    """Reads each `path=value` of `--set` as a flag for `load_settings`."""
     flags: dict[str, str] = {}
     for one in assignments:
         path, equals, value = one.partition("=")
@@ -215,7 +215,7 @@ def _check_file(file: Path | None) -> None:
 
 
 def _config_error(error: ValidationError) -> ConfigError:
-    """The first problem, in one line."""
+    """Tells the first problem in one line."""
     first = error.errors()[0]
     keys = first["loc"]
     path = ".".join(str(key) for key in keys if isinstance(key, str) or keys[0] == "models")

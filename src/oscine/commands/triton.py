@@ -89,7 +89,7 @@ def triton(
 
 
 def _absolute(model: str | None) -> str | None:
-    """The server's processes have their own working folder."""
+    """Makes the path of a checkpoint absolute: the server's processes have their own working folder."""
     if model is None or model == "demo":
         return model
     folder = Path(model).expanduser()

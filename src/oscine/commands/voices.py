@@ -148,7 +148,7 @@ def _voice(source: Path, model: str | None, ref_text: str | None) -> Voice:
 
 @contextmanager
 def clip_warnings(console: Console) -> Iterator[None]:
-    """Python would add its file and line."""
+    """Prints warnings about clips without the file and line that Python would add."""
     from oscine.audio.checks import ClipWarning  # here: `--help` needs no numpy
 
     with warnings.catch_warnings(record=True) as caught:

@@ -165,7 +165,7 @@ class Replica:
 
 
 def load_of(status: EngineStatus) -> float:
-    """1 is a full replica."""
+    """Returns the load that is reported to Ray; 1 is a full replica."""
     return min(status.load, 2.0)  # a burst whose queue is several times the slots is served in seconds
 
 
@@ -177,7 +177,7 @@ def _is_stopping() -> bool:
 
 
 class _WithoutRequestId:
-    """Ray's proxy adds x-request-id itself, with the same value."""
+    """Removes x-request-id from responses: Ray's proxy adds it itself, with the same value."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

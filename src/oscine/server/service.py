@@ -58,7 +58,7 @@ class Service(SpeechService):
         (model or self.models.first).check_ready(named=self.models.several)
 
     def check_not_draining(self) -> None:
-        """Raises 503."""
+        """Raises NotReadyError while the server shuts down."""
         if self.draining:
             raise NotReadyError("the server is shutting down and takes no new requests", retry_after_s=5.0)
 

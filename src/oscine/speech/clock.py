@@ -32,7 +32,7 @@ class PlaybackClock:
             self._buffer_empty_s = max(time.monotonic(), self._buffer_empty_s or 0.0) + duration_s
 
     def stop(self) -> None:
-        """The player dropped its buffer."""
+        """Called when the player has dropped its buffer."""
         self._buffer_empty_s = None
 
     @property
@@ -53,7 +53,7 @@ class UtteranceTimeline:
         self.segments.append((text, self.sent_s))
 
     def pause(self, seconds: float) -> None:
-        """Silence that is sent next: a segment without text."""
+        """Notes silence that is sent next, as a segment without text."""
         start_s = max([self.sent_s, *(end_s for _, end_s in self.segments[-1:])])
         self.segments.append(("", start_s + seconds))
 

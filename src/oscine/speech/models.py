@@ -46,7 +46,7 @@ class LoadedModel:
 
     @staticmethod
     def of(engine: SpeechEngine, card: ModelCard, health: Callable[[], EngineHealth] | None = None) -> LoadedModel:
-        """The engine's status says whether it is ready if there is no `health`."""
+        """Describes a model. Without `health`, the status of the engine says whether it is ready."""
         return LoadedModel(
             card, engine, health or (lambda: EngineHealth("ready" if engine.status().ready else "starting"))
         )

@@ -288,10 +288,10 @@ class SpeechRun:
     _over = False
 
     def sent(self, audio: Audio) -> None:
-        """The client has been sent this audio."""
+        """Called when the client was sent this audio."""
 
     def ended(self, end: Ended | None, error: BaseException | None) -> None:
-        """Called once. One of the two is given; `end` is that of the last file."""
+        """Called once, with one of the two. `end` is that of the last file."""
 
     def __enter__(self) -> Self:
         return self
@@ -314,7 +314,7 @@ class SpeechRun:
                     self._end = event
 
     def finish(self, end: Ended | None, error: BaseException | None = None) -> None:
-        """Only the first call counts."""
+        """Tells of the end. Only the first call counts."""
         if not self._over:
             self._over = True
             self.ended(end, error)

@@ -50,7 +50,7 @@ class Segment:
         self._send()
 
     def give_slot_back(self) -> None:
-        """The words so far are spoken to the end."""
+        """Completes the segment early: the words so far are spoken to the end."""
         self.yielded = True
         self.push(SpokenText.unchanged(""), complete=True)
 
@@ -101,7 +101,7 @@ class StreamingScript:
 
     @property
     def pending_chars(self) -> int:
-        """Received and not yet spoken."""
+        """Characters that were received and not spoken yet."""
         return self._preparation.held_chars + self._segment_chars
 
     def push(self, text: str) -> None:
@@ -112,7 +112,7 @@ class StreamingScript:
         self._add(self._preparation.end_sentence(in_doubt=in_doubt))
 
     def end_segment_early(self) -> None:
-        """The text so far is a segment of its own; later text starts a new one."""
+        """Makes the text so far a segment of its own; later text starts a new one."""
         self._add(self._preparation.end_segment())
 
     def end(self) -> None:
@@ -231,11 +231,11 @@ class Utterance:
         return chunk
 
     def append(self, text: str) -> None:
-        """Raises RequestError for text that cannot be spoken."""
+        """Adds to the text. Raises RequestError for text that cannot be spoken."""
         self._engine.send(self._id, AppendText(text))
 
     def end_text(self) -> None:
-        """No more text follows."""
+        """Says that no more text follows."""
         self._engine.send(self._id, EndText())
 
     def cancel(self) -> None:

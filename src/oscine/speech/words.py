@@ -47,11 +47,11 @@ class AsyncAligner:
 
     @property
     def languages(self) -> frozenset[str]:
-        """Codes; empty while the model is not loaded."""
+        """Codes of the languages that it knows; empty while the model is not loaded."""
         return self._aligner.languages
 
     def known(self, languages: Sequence[str]) -> list[str]:
-        """Those that it can align; all while the model is not loaded."""
+        """Returns those languages that it can align; all while the model is not loaded."""
         return [name for name in languages if not self.languages or unknown_language(self.languages, name) is None]
 
     def start(self) -> None:
@@ -59,11 +59,11 @@ class AsyncAligner:
         self._pool.executor.submit(self._load)
 
     async def align(self, pcm: bytes, rate_hz: int, text: str, language: str) -> list[TimedWord]:
-        """Raises AlignerError."""
+        """Returns the words with their times. Raises AlignerError."""
         return await self._run("align", lambda: self._aligner.align(samples_of(pcm), rate_hz, text, language))
 
     async def transcribe(self, samples: Samples, rate_hz: int, language: str = "auto") -> str:
-        """Raises AlignerError."""
+        """Returns what is said. Raises AlignerError."""
         return await self._run("transcribe", lambda: self._aligner.transcribe(samples, rate_hz, language))
 
     def close(self) -> None:

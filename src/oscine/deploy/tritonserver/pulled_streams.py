@@ -32,7 +32,7 @@ class PulledStreams:
         self._open: dict[str, _PulledStream] = {}
 
     def start(self, stream_id: str, answer: Answer, max_frames: int, response: ResponseStream) -> None:
-        """Also answers with the first codes."""
+        """Starts a stream, and answers with its first codes."""
 
         def start() -> None:
             if stream_id in self._open:
@@ -83,7 +83,7 @@ class _PulledStream:
         self._answer()
 
     def end(self) -> None:
-        """Cancelled: what was not asked for is dropped."""
+        """Drops what was not asked for: the answer was cancelled."""
         self._close()
         if self._waiting is not None:
             self._answer_without_codes()

@@ -60,7 +60,7 @@ class SpeechHost:
         freeze_gc()
 
     def answer(self, request_id: str, tensors: Mapping[str, Any], response: ResponseStream) -> None:
-        """Returns at once; the answer is sent as it is made."""
+        """Answers a request. Returns at once; the answer is sent as it is made."""
         self._streams.start(request_id, lambda watched: self._speak(tensors, watched), response)
 
     def pull(self, stream_id: str, tensors: Mapping[str, Any], max_frames: int, response: ResponseStream) -> None:
@@ -145,7 +145,7 @@ class Samples:
 
 
 class CodesOnly(Samples):
-    """The same as codes, which a model behind this one decodes."""
+    """The responses of a speech, as codes, which a model behind this one decodes."""
 
     def __init__(self, plan: SpeechPlan, response: ResponseStream, *, trim_silence: bool) -> None:
         super().__init__(plan, response)

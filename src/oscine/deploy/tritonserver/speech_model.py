@@ -122,7 +122,7 @@ class _TalkerStream:
         self._max_frames = max_frames  # of a response: a client that leaves is noticed between responses
 
     def responses(self, inputs: list[Any], is_left: Callable[[], bool]) -> Iterator[TalkerValues]:
-        """Ends after the last response, or when the client disconnected."""
+        """Yields responses up to the last one, or until the client has disconnected."""
         pull = [_text_tensor("pull", self._id), utils().Tensor("max_frames", np.array([self._max_frames], np.int32))]
         final = False
         while not final:

@@ -24,7 +24,7 @@ class Streams:
         self._event_loop = EventLoopThread("oscine-streams")
 
     def start(self, request_id: str, answer: Answer, response: ResponseStream) -> None:
-        """`answer` sends everything, its last response with `final`."""
+        """Answers a request. `answer` sends everything, its last response with `final`."""
         self.call_soon(lambda: self._start(request_id, answer, response))
 
     def cancel(self, request_id: str) -> None:

@@ -26,7 +26,7 @@ def _option(name: str, datatype: str, about: str, dims: tuple[int, ...] = (1,)) 
 
 
 def _datatype(field: RequestField) -> str:
-    """Factors are FP64, so that they are the same numbers as in JSON."""
+    """Returns Triton's type of a field. Factors are FP64, so that they are the same numbers as in JSON."""
     if field.kind is int:
         most = field.spec.most or 0
         return "UINT64" if most >= 2**63 else "INT64" if most >= 2**31 else "INT32"

@@ -124,7 +124,7 @@ class _SpeechBatch:
         self._progress_s = 0.0  # when an item last received audio
 
     def close(self) -> None:
-        """The response was sent, or nobody waits for it."""
+        """Stops counting the collected bytes: the response was sent, or nobody waits for it."""
         for collected in self._collected:
             collected.close()
 

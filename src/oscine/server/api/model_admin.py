@@ -37,8 +37,8 @@ OpenModel = Callable[[CheckpointConfig], LoadedModel]
 
 
 class ModelAdmin:
-    """`allowed` are the checkpoints that may be added: folders with everything below them, names, and hub ids with *
-    for any characters."""
+    """Adds and removes models. `allowed` are the checkpoints that may be added: folders with everything below them,
+    names, and hub ids with * for any characters."""
 
     def __init__(
         self, models: ModelRegistry, store: VoiceStore, open_model: OpenModel | None, allowed: Sequence[str]

@@ -39,7 +39,7 @@ class ModelInfo(BaseModel):
 
     @staticmethod
     def of(model: ServedModel, name: str | None = None) -> ModelInfo:
-        """`name`: another name for it."""
+        """Describes a model. `name`: another name for it."""
         card, status = model.card, model.engine.status()
         return ModelInfo(
             id=name or card.name,
@@ -86,7 +86,7 @@ class ModelToAdd(StrictModel):
     memory_share: Finite | None = Field(None, description="Largest share of a device's memory.")
 
     def checked(self) -> CheckpointConfig:
-        """Raises FieldError."""
+        """Returns the settings of the model. Raises FieldError."""
         try:
             return CheckpointConfig(**self.model_dump(exclude_none=True))
         except ValidationError as error:
@@ -104,7 +104,7 @@ def model_routes(service: Service) -> APIRouter:
     router = APIRouter(prefix="/v1/models", tags=["models"], route_class=JsonRoute)
 
     def info(name: str) -> ModelInfo:
-        """Raises NotFoundError."""
+        """Describes what a name stands for. Raises NotFoundError."""
         models = list(service.models)
         found = service.models.find(name) or (None if service.models.several else models[0])
         about = ModelInfo.of(found, name) if found else ModelInfo.of_any(models, name)

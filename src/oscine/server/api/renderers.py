@@ -119,10 +119,10 @@ class Renderer:
             self._remembered = event.remembered
 
     async def fail(self, error: ApiError) -> None:
-        """The speech failed after the first byte. The response also stays incomplete: the client sees the loss."""
+        """Tells of a failure after the first byte. The response also stays incomplete: the client sees the loss."""
 
     def close(self) -> None:
-        """The response has ended, however it did."""
+        """Called when the response has ended, however it did."""
 
     @property
     def duration_s(self) -> float:
@@ -192,12 +192,12 @@ class Events(Renderer):
         await self._event(kind, error=error.body, partial_audio=self._samples > 0)
 
     async def _event(self, kind: str, **fields: Any) -> None:
-        """Some clients dispatch on the event's name, others on the type in its data."""
+        """Sends the name twice: some clients dispatch on the event's name, others on the type in its data."""
         await self._writer.write(f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode())
 
 
 class Whole(Renderer):
-    """A subclass sends something else than the bytes of the file."""
+    """Sends the bytes of the file when it is complete. A subclass sends something else."""
 
     whole = True
 

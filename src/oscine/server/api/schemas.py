@@ -324,7 +324,7 @@ class VoiceOptions(_RequestFields):
         return AskedModel(self.model, _KINDS.get(self.task_type or ""))
 
     def request(self, text: str = "") -> SpeechRequest:
-        """The same for any entrance. Raises RequestError for fields that contradict each other."""
+        """Makes the request that any entrance makes. Raises RequestError for fields that contradict each other."""
         given = {name: value for name in _OTHERS if (value := getattr(self, name)) is not None}
         given.update(self._sampling())
         if self.language is not None:
@@ -336,8 +336,8 @@ class VoiceOptions(_RequestFields):
         return SpeechRequest(text, voice=self._voice(), **given)
 
     def _sampling(self) -> dict[str, Any]:
-        """Each field may stand in `extra_params` too. Where only one of the two models shall not draw, it draws from
-        the best 1."""
+        """Returns the sampling fields, each of which may stand in `extra_params` too. If only one of the talker and the
+        predictor must not draw, its `top_k` is 1."""
         extra = self.extra_params
         values = {name: getattr(extra, name) for name in _SAMPLING} if extra else {}
         values |= {name: value for name in _SAMPLING if (value := getattr(self, name)) is not None}
@@ -373,7 +373,7 @@ class VoiceOptions(_RequestFields):
         return name.id if isinstance(name, VoiceId) else name
 
     def _reference(self) -> tuple[str | None, str | None]:
-        """Clip and transcript."""
+        """Returns the clip and its transcript."""
         clips = [self.ref_audio] if isinstance(self.ref_audio, str) else self.ref_audio or []
         if self.references:
             if clips:
@@ -389,7 +389,7 @@ class VoiceOptions(_RequestFields):
 
     @property
     def ignored_fields(self) -> list[str]:
-        """Those that were given and ask for something."""
+        """Names of ignored fields that were given and ask for something."""
         fields = type(self).model_fields
         ignored = (name for name in self.model_fields_set if fields[name].deprecated)
         return sorted(name for name in ignored if self.__dict__[name] not in (None, False))
@@ -470,7 +470,7 @@ _NOT_LISTED = re.compile(r"[^\x21-\x2b\x2d-\x7e]")  # commas separate the names 
 
 
 def ignored_fields(options: VoiceOptions, card: ModelCard, unknown: Sequence[UnknownField]) -> tuple[str, ...]:
-    """`unknown` are those of the options."""
+    """Names the fields without an effect. `unknown` are those of the options."""
     # Clients of vLLM-Omni and OpenAI always send a voice, also where the instructions or a clip define it.
     is_defined = card.kind == "voice_design" or options.ref_audio or options.references or options.speaker_embedding
     given = {name for name in ("voice", "speaker") if is_defined and getattr(options, name) is not None}

@@ -51,7 +51,7 @@ def speech_routes(service: Service, errors: dict[int | str, dict[str, Any]]) -> 
 
 
 def direct_speech(service: Service) -> DirectJsonApp[SpeechBody]:
-    """The same without the router."""
+    """The same endpoint without the router."""
     return DirectJsonApp(SpeechBody, partial(_response, service))
 
 

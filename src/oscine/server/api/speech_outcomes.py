@@ -29,7 +29,7 @@ class SpeechOutcome(BaseModel):
 
 
 class SpeechOutcomes:
-    """The newest ones, by API key and request id: no key sees another key's."""
+    """The newest outcomes, by API key and request id: no key sees another key's."""
 
     def __init__(self, max_outcomes: int = _MAX_OUTCOMES) -> None:
         self._max_outcomes = max_outcomes
@@ -42,7 +42,7 @@ class SpeechOutcomes:
             self._outcomes.popitem(last=False)
 
     def get(self, key: str, request_id: str) -> SpeechOutcome:
-        """Raises 404."""
+        """Returns how a speech ended. Raises NotFoundError."""
         if (found := self._outcomes.get((key, request_id))) is None:
             message = "no speech with this x-request-id has ended here lately; ask again when its response has ended"
             raise NotFoundError(f"{message} (the last {self._max_outcomes} are kept)", "request_id")

@@ -46,7 +46,7 @@ def _format_name(given: Any) -> Any:
 
 
 def meant_boolean(given: object) -> bool | None:
-    """Returns None if it is neither."""
+    """Reads a boolean; None: the value is neither true nor false."""
     if isinstance(given, int):
         given = str(given)
     return _BOOLEANS.get(given.strip().lower()) if _is_short(given) else None
@@ -98,7 +98,7 @@ _OF_INTEGERS: Mapping[str, Callable[[int], int]] = {"seed": _meant_seed, "max_ne
 
 
 def _meant_value(name: str, kind: str, given: object) -> Any:
-    """What the value of this field means, which had an error of this kind. None, or the same: nothing else."""
+    """Returns what a refused value of this field means. None, or the value itself: nothing else than it says."""
     read = _OF_CHOICES.get(name) if kind == "literal_error" else _OF_TYPES.get(kind)
     if read is not None:
         given = read(given)
@@ -106,7 +106,7 @@ def _meant_value(name: str, kind: str, given: object) -> Any:
 
 
 def meant_values(errors: Sequence[Any]) -> dict[str, Any]:
-    """Maps the fields of pydantic's errors that mean something else than they say to what they mean."""
+    """Returns what refused values mean, by field, if that is something else than they say. `errors` are pydantic's."""
     found = {}
     for error in errors:
         name, *inner = error["loc"] or ("",)

@@ -71,7 +71,7 @@ class VoiceUpload(StrictModel):
         return None if self.audio_sample is None else mime_type(self.audio_sample)
 
     def embedded_voice(self) -> Voice:
-        """Raises VoiceError."""
+        """Returns the voice of the embedding. Raises VoiceError."""
         listed = self.speaker_embedding or ""
         if listed.count(",") >= MAX_EMBEDDING:
             raise VoiceError(f"speaker_embedding has more than {MAX_EMBEDDING} numbers", "speaker_embedding")

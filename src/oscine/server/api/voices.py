@@ -57,7 +57,7 @@ class UploadedVoice(BaseModel):
 
     @staticmethod
     def of(stored: StoredVoice, max_chars: int | None = None) -> UploadedVoice:
-        """`max_chars`: longer texts of the client are cut."""
+        """Describes a stored voice. `max_chars`: longer texts of the client are cut."""
 
         def cut(text: str | None) -> str | None:
             return text if text is None or max_chars is None or len(text) <= max_chars else f"{text[:max_chars]}..."
@@ -108,7 +108,7 @@ class VoiceList(BaseModel):
 
     @staticmethod
     def of(models: Sequence[ServedModel], page: VoicePage, *, objects: bool, first: bool) -> VoiceList:
-        """`first`: this is the first page, which has the presets too."""
+        """Lists a page of voices. `first`: the first page, which has the presets too."""
         cards, stored = [model.card for model in models], page.voices
         presets: dict[str, int] = {}
         for model in models if first else ():

@@ -194,7 +194,7 @@ class DashScopeConnection(ForeignConnection):
         return text
 
     def _first_settings(self) -> Sequence[ClientMessage]:
-        """The model in the URL, for a client that sends no settings."""
+        """Returns the settings of a client that has sent none: the model in the URL."""
         if self._configured:
             return []
         config = self._updated({})
@@ -284,7 +284,7 @@ class DashScopeConnection(ForeignConnection):
 
 
 def _session_error(reason: Exception) -> ApiError:
-    """The refusal, with the client's name of the setting."""
+    """Returns the refusal with the client's name of the setting."""
     refused = RefusedConfigError.of(reason)
     refused.param = refused.param and f"session.{cloud_name(refused.param)}"
     return refused
@@ -300,7 +300,7 @@ _NEUTRAL = {"volume": _OWN_VOLUME, "pitch_rate": 1, "optimize_instructions": Fal
 
 
 def own_fields(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that are not ours keep their names."""
+    """Renames settings of the cloud to fields of ours. Those that are not ours keep their names."""
     asked = {name: value for name, value in settings.items() if name not in _NEUTRAL or value != _NEUTRAL[name]}
     if "format" in asked:  # of the HTTP call
         asked.setdefault("response_format", asked.pop("format"))

@@ -77,7 +77,7 @@ _SPOKEN = {
 
 
 class DashScopeError(ErrorResponse):
-    """`code` and `message` again where the SDK reads them."""
+    """The body of an error. It has `code` and `message` again where the SDK reads them."""
 
     request_id: str
     code: str

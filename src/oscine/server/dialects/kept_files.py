@@ -52,7 +52,7 @@ class KeptFiles:
         return file
 
     def get(self, name: str) -> KeptFile:
-        """Raises 404."""
+        """Returns the file of this name. Raises NotFoundError."""
         if (file := self._files.get(name)) is None:
             message = f"there is no such file; files are kept for {self._keep_s:g} s, by the server that made them"
             raise NotFoundError(f"{message}: request the speech again")

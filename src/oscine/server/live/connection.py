@@ -59,7 +59,7 @@ _CLOSE_TIMEOUT_S = 10.0  # for a client that does not read; on a busy machine ot
 
 
 class LiveConnection:
-    """A send raises ConnectionError or WebSocketDisconnect when the client is gone."""
+    """A client of a live session. A send raises ConnectionError or WebSocketDisconnect when the client is gone."""
 
     speaks_at_pauses = False  # a text that pauses is spoken to its end, even on a server with room
     default_format: FormatName = "pcm"
@@ -311,7 +311,7 @@ class ForeignConnection(LiveConnection, abc.ABC):
 
     @abc.abstractmethod
     async def _translate(self, message: Any) -> Sequence[ClientMessage]:
-        """The same in the live protocol. May send events; raises ApiError or FieldError for a refused message."""
+        """Returns the message in the live protocol. May send events. Raises ApiError or FieldError for a refused one."""
 
     async def send_error(self, error: ApiError, utterance_index: int | None = None) -> None:
         if utterance_index is None:
@@ -323,8 +323,8 @@ class ForeignConnection(LiveConnection, abc.ABC):
 
 
 def live_config(fields: Mapping[str, Any], shared: Collection[str] = ()) -> LiveConfig:
-    """Settings of a session in our names, without those of the live protocol alone, but for `shared` ones. Raises
-    FieldError."""
+    """Makes the settings of a session from fields in our names. Those that only the live protocol has are dropped,
+    except `shared` ones. Raises FieldError."""
     given = {name: value for name, value in fields.items() if name not in _LIVE_ONLY or name in shared}
     try:
         return LiveConfig.model_validate({**given, "type": "session.config"})

@@ -226,7 +226,7 @@ class LiveSession:
         return sum(utterance.pending_chars for utterance in self._utterances)
 
     async def _commit(self, message: InputCommit) -> None:
-        """The text so far is spoken to its end. The utterance goes on."""
+        """Speaks the text so far to its end. The utterance goes on."""
         chars = self._open.commit_text() if self._open else 0
         if not self._open or not chars:
             raise ApiError(400, "there is no text to commit; send input.text first")

@@ -71,7 +71,7 @@ class LiveUtterance:
             self.text.push(text)
 
     def commit_text(self) -> int:
-        """The text so far is spoken to its end. Returns its characters since the last commit."""
+        """Ends the segment: the text so far is spoken to its end. Returns its characters since the last commit."""
         chars = self.text.chars - self._committed_chars
         if chars:
             self._committed_chars += chars
@@ -154,7 +154,7 @@ class LiveUtterance:
         return is_followed and self._clock.unplayed_s < _LEAD_S
 
     async def render(self, plan: SpeechPlan, event: SpeechEvent) -> None:
-        """Tells the client."""
+        """Tells the client what has happened."""
         self._active_s = time.monotonic()
         match event:
             case Started():
