@@ -12,7 +12,7 @@ TESTS, PACKAGE = Path(__file__).parent, Path(oscine.__file__).parent
 # Folders of tests that mirror something else: other packages, pages, programs beside the server, whole environments.
 OTHERS = (
     *("benchmarks", "docs", "examples", "oscine_bench", "oscine_eval", "tools"),
-    *("deploy_ray", "faults", "lowest", "reference", "server/playground", "tritonserver"),
+    *("deploy_ray", "faults", "fuzz", "lowest", "reference", "server/playground", "tritonserver"),
 )
 ACROSS = {
     "the whole package": (
@@ -35,12 +35,12 @@ ACROSS = {
         *("server/test_word_timestamps", "server/dialects/test_hostile_clients"),
     ),
     "clients of other projects": (
-        *("server/test_clients", "server/test_node_clients", "server/test_sglang_omni_requests"),
-        *("server/test_vllm_omni_requests", "server/test_wyoming"),
+        *("server/test_clients", "server/test_elevenlabs_clients", "server/test_node_clients"),
+        *("server/test_sglang_omni_requests", "server/test_vllm_omni_requests", "server/test_wyoming"),
     ),
     "files that operators install": (
         *("deploy/test_docker", "deploy/test_kubernetes", "deploy/test_monitoring", "deploy/test_proxies"),
-        "deploy/test_systemd",
+        *("deploy/test_lock", "deploy/test_systemd"),
     ),
     "the worker process": ("engine/remote/test_spawn",),
     "the work on a text": ("text/test_work", "text/english/test_written"),
@@ -48,7 +48,7 @@ ACROSS = {
     "kernels of every file": (
         *("kernels/cuda/test_attention", "kernels/cuda/test_chain", "kernels/cuda/test_fp8", "kernels/cuda/test_plans"),
         *("kernels/cuda/test_sample", "kernels/cuda/test_tiled", "kernels/cuda/test_window_attention"),
-        "runner/cuda/test_interpreted",
+        *("kernels/test_interpreter", "runner/cuda/test_interpreted"),
     ),
 }
 LISTED = {name for names in ACROSS.values() for name in names}

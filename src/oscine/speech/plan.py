@@ -129,7 +129,7 @@ class SpeechPlanner:
         cache: CacheUse = "auto",
         times_words: bool = False,
     ) -> SpeechPlan:
-        """Raises RequestError. The text is "" for streaming text (WebSocket)."""
+        """Plans a request. The text is "" for streaming text (WebSocket). Raises RequestError."""
         card = model.card
         if times_words:
             check_aligner(self._aligner, request.language)

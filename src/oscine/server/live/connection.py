@@ -311,7 +311,7 @@ class ForeignConnection(LiveConnection, abc.ABC):
 
     @abc.abstractmethod
     async def _translate(self, message: Any) -> Sequence[ClientMessage]:
-        """Returns the message in the live protocol. May send events. Raises ApiError or FieldError for a refused one."""
+        """Returns the message in the live protocol. May send events. Raises ApiError or FieldError."""
 
     async def send_error(self, error: ApiError, utterance_index: int | None = None) -> None:
         if utterance_index is None:
