@@ -299,7 +299,7 @@ def elevenlabs_routes(service: Service, errors: Mapping[int | str, dict[str, Any
 
     @router.get("/v1/voices", summary="All voices, as ElevenLabs lists them", responses=described)
     async def all_voices() -> ElevenLabsVoices:
-        return await _voices(service, None, _MAX_LISTED)
+        return await _voices(service)
 
     @router.get("/v2/voices", summary="Voices by page or by name", responses=described)
     async def search_voices(
@@ -309,25 +309,24 @@ def elevenlabs_routes(service: Service, errors: Mapping[int | str, dict[str, Any
     ) -> ElevenLabsVoices:
         if search is None:
             return await _voices(service, next_page_token, page_size)
-        found = await _voices(service, None, _MAX_LISTED)
+        found = await _voices(service)
         found.voices = [voice for voice in found.voices if search.lower() in voice.name.lower()]
         return found.model_copy(update={"has_more": False, "next_page_token": None, "total_count": len(found.voices)})
 
     @router.get("/v1/voices/{voice_id}", summary="One voice", responses=described)
     async def one_voice(voice_id: str) -> ElevenLabsVoice:
-        known = (await _voices(service, None, _MAX_LISTED)).voices
+        known = (await _voices(service)).voices
         if found := next((voice for voice in known if voice_id in (voice.voice_id, voice.name)), None):
             return found
         raise NotFoundError(f"there is no voice {voice_id[:80]!r}; GET /v1/voices lists all", "voice")
 
     @router.get("/v1/user", summary="What clients ask to check their key", responses=described)
     async def user() -> dict[str, Any]:
-        about = {"user_id": "oscine", "is_new_user": False, "is_onboarding_completed": True, "created_at": 0}
-        return {**about, "seat_type": "workspace_member", "subscription": _subscription(service)}
+        return {"user_id": "oscine", "is_new_user": False, "subscription": _subscription()}
 
     @router.get("/v1/user/subscription", summary="Nothing is counted or billed", responses=described)
     async def subscription() -> dict[str, Any]:
-        return _subscription(service)
+        return _subscription()
 
     async def list_models() -> list[dict[str, Any]]:
         return [_model(model, service.config.max_text_chars) for model in service.models]
@@ -360,46 +359,30 @@ def _speech_endpoint(service: Service, form: type[Renderer] | None) -> Callable[
     return speak
 
 
-async def _voices(service: Service, after: str | None, limit: int) -> ElevenLabsVoices:
+async def _voices(service: Service, after: str | None = None, limit: int = _MAX_LISTED) -> ElevenLabsVoices:
     models = [model for model in service.models if not model.removing]
-    store = service.voice_store
-    page = await service.ledger.pool("file").run(store.page, after, limit)
-    listed = VoiceList.of(models, page, objects=False, first=not after).data
     presets = {speaker for model in models for speaker in model.card.speakers}
-    return ElevenLabsVoices(
-        voices=[ElevenLabsVoice.of(voice) for voice in listed],
-        has_more=page.has_more,
-        next_page_token=page.voices[-1].id if page.has_more else None,
-        total_count=len(presets) + len(await service.ledger.pool("file").run(store.names)),
-    )
+    store = service.voice_store
+
+    def listed() -> ElevenLabsVoices:
+        page = store.page(after, limit)
+        known = VoiceList.of(models, page, objects=False, first=not after).data
+        return ElevenLabsVoices(
+            voices=[ElevenLabsVoice.of(voice) for voice in known],
+            has_more=page.has_more,
+            next_page_token=page.voices[-1].id if page.has_more and page.voices else None,
+            total_count=len(presets) + len(store.names()),
+        )
+
+    return await service.ledger.pool("file").run(listed)
 
 
-def _subscription(service: Service) -> dict[str, Any]:
-    """The fields that clients require. Nothing is counted: the limit is the largest number that all of them read."""
-    unused = dict.fromkeys(("character_count", "voice_slots_used", "professional_voice_slots_used"), 0)
-    clones = any(card.clones for card in service.models.cards)
-    return {
-        **unused,
-        "tier": "self-hosted",
-        "status": "active",
-        "character_limit": 2**31 - 1,
-        "voice_limit": service.config.max_voices,
-        "can_use_instant_voice_cloning": clones,
-        "can_use_professional_voice_cloning": False,
-        "can_extend_character_limit": False,
-        "allowed_to_extend_character_limit": False,
-        "can_extend_voice_limit": False,
-    }
+def _subscription() -> dict[str, Any]:
+    """Nothing is counted: the limit is the largest number that all clients read."""
+    return {"tier": "self-hosted", "status": "active", "character_count": 0, "character_limit": 2**31 - 1}
 
 
 def _model(model: ServedModel, max_text_chars: int) -> dict[str, Any]:
-    cannot = ("can_be_finetuned", "can_do_voice_conversion", "can_use_style", "can_use_speaker_boost")
     languages = [{"language_id": language_code(name), "name": name.title()} for name in model.card.languages]
-    return {
-        **dict.fromkeys((*cannot, "serves_pro_voices", "requires_alpha_access"), False),
-        "model_id": model.name,
-        "name": model.name,
-        "can_do_text_to_speech": True,
-        "languages": languages,
-        "maximum_text_length_per_request": max_text_chars,
-    }
+    about = {"model_id": model.name, "name": model.name, "can_do_text_to_speech": True, "languages": languages}
+    return {**about, "maximum_text_length_per_request": max_text_chars}
