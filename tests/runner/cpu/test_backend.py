@@ -243,6 +243,39 @@ def test_a_stream_has_the_same_bits_alone_and_among_others(
         assert all(torch.equal(ours, theirs) for ours, theirs in zip(run(slots), alone, strict=True)), slots
 
 
+# --- the codec in bf16 ---
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
+def test_a_codec_in_bf16_speaks_the_samples_of_fp32_with_noise_below_30_db(folder: Path) -> None:
+    codec = load_model(folder, device=CPU, parts=["codec"]).codec
+    spoken = []
+    for bf16 in (False, True):
+        ours = CpuCodec(codec, 3, bf16=bf16)
+        codes = torch.randint(
+            0, codec.dequantizer.codebook_size, (8, 2, 16), generator=torch.Generator().manual_seed(0)
+        )
+        pcm = torch.empty(8, 2, 1920, dtype=torch.int16)
+        for frame, out in zip(codes, pcm, strict=True):
+            ours.run(frame, torch.tensor([2, 0]), out)
+        spoken.append(pcm.double())
+    exact, rounded = spoken
+    assert 0 < float((rounded - exact).norm() / exact.norm()) < 10 ** (-30 / 20)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_only_beside_int8_weights_and_where_it_is_faster_the_codec_is_in_bf16(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, bf16: bool
+) -> None:
+    monkeypatch.setattr(cpu_backend, "has_bf16_products", lambda: bf16)
+    monkeypatch.setattr(cpu_backend, "divide_threads", lambda: (1, 0))
+    for int8 in (False, True):
+        model = load_model(folder, device=CPU, int8=int8)
+        codec = CpuBackend(model, budget(model, 1)).codec
+        assert isinstance(codec, CpuCodec)
+        assert (codec.dtype == torch.bfloat16) == (bf16 and int8)
+
+
 # --- the codec's thread ---
 
 DRAWN = [SamplingParams(seed=seed, max_new_tokens=50) for seed in (1, 2, 3)]

@@ -1,6 +1,7 @@
 """The backend for CPUs: the torch backend with its three expensive parts replayed from recorded steps.
 
-The codec is always recorded; the talker's step and the predictor are, unless their weights are bf16. With two or more
+The codec is always recorded; the talker's step and the predictor are, unless their weights are bf16. Beside int8
+weights the codec's products are bf16, if this processor is faster at those. With two or more
 threads the codec has its own: `launch` returns when the frame's codes are known, and the next frame's codes are
 computed while this audio is.
 
@@ -18,7 +19,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from oscine.model.device import set_own_threads
+from oscine.model.device import has_bf16_products, set_own_threads
+from oscine.model.int8 import Int8Linear
 from oscine.model.speech_model import SpeechModel
 from oscine.request import SamplingParams
 from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, SlotCodec
@@ -71,7 +73,8 @@ class CpuBackend(TorchBackend):
         self.predictor = CpuPredictor(model, rows) if recorded else None
 
     def _make_codec(self) -> SlotCodec:
-        codec = CpuCodec(self.model.codec, self.budget.slots)
+        bf16 = isinstance(self.model.talker.head, Int8Linear) and has_bf16_products()
+        codec = CpuCodec(self.model.codec, self.budget.slots, bf16=bf16)
         return CodecThread(codec, self._codec_threads) if self._codec_threads else codec
 
     @contextmanager

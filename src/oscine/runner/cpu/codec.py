@@ -2,6 +2,8 @@
 
 Signals are [channels, rows, columns], so that a convolution of all rows is one product. The tails of a slot's
 StreamState are one row of memory, in the order of the signal path, so that one call loads or stores them all.
+
+In bf16, the products of convolutions and of their MLPs round inputs, weights and outputs; signals and sums stay fp32.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from oscine.audio.pcm import CODEBOOKS
 from oscine.model.codec import Codec, ConvNeXt, ResidualUnit
@@ -26,7 +28,7 @@ _AnyConv = CausalConv | CausalUpsample
 
 class CpuCodec(SlotCodec):
     @torch.inference_mode()
-    def __init__(self, codec: Codec, slots: int) -> None:
+    def __init__(self, codec: Codec, slots: int, *, bf16: bool = False) -> None:
         self.scratch = slots
         start = codec.start(1, torch.device("cpu"))
         self._frames = start.frames.new_zeros(slots + 1)
@@ -34,7 +36,12 @@ class CpuCodec(SlotCodec):
         self.nbytes = self._tails.nbytes + self._frames.nbytes
         self._codec = codec
         self._stack, self._pool = CpuStack(codec.stack, slots + 1), BufferPool(slots + 1)
-        self._matrices = {conv: _matrix(conv) for conv in codec.modules() if isinstance(conv, _AnyConv)}
+        self.dtype = torch.bfloat16 if bf16 else torch.float32  # of products
+        convs = [conv for conv in codec.modules() if isinstance(conv, _AnyConv)]
+        convnexts: Any = codec.convnexts
+        linears = [linear for convnext in convnexts for linear in (convnext.up, convnext.down)]
+        self._matrices: dict[nn.Module, Tensor] = {conv: _matrix(conv).to(self.dtype) for conv in convs}
+        self._matrices |= {linear: linear.weight.to(self.dtype) for linear in linears}
         self._recorded: dict[int, _RecordedFrame] = {}
 
     def state_views(self, slot: int) -> tuple[Tensor, ...]:
@@ -78,8 +85,9 @@ class _RecordedFrame:
     """Records Codec.decode of one frame for a fixed number of rows."""
 
     def __init__(
-        self, codec: Codec, stack: CpuStack, matrices: dict[_AnyConv, Tensor], pool: BufferPool, tails: Tensor
+        self, codec: Codec, stack: CpuStack, matrices: dict[nn.Module, Tensor], pool: BufferPool, tails: Tensor
     ) -> None:
+        self._dtype = matrices[codec.vocoder_in].dtype
         self._stack, self._matrices, self._pool, self._rows = stack, matrices, pool, len(tails)
         self.step, self.tails, self._tails_used = RecordedStep(), tails, 0
         self.codes = torch.zeros(self._rows, CODEBOOKS, dtype=torch.int64)
@@ -162,9 +170,12 @@ class _RecordedFrame:
         self.step.add(torch.sum, products, 1, out=mixed)
         self.step.add(mixed.add_, _bias(conv))
 
+        dtype, up, down = self._dtype, self._matrices[convnext.up], self._matrices[convnext.down]
+        up_bias, down_bias = convnext.up.bias.to(dtype), convnext.down.bias.to(dtype)
+
         def add_mlp(signal: Tensor, columns: Tensor) -> None:
-            wide = F.gelu(convnext.up(convnext.norm(columns)))
-            signal.add_((convnext.gamma * convnext.down(wide)).T)
+            wide = F.gelu(F.linear(convnext.norm(columns).to(dtype), up, up_bias))
+            signal.add_((convnext.gamma * F.linear(wide, down, down_bias)).T)
 
         self.step.add(add_mlp, x.flatten(1), mixed.flatten(1).T)
 
@@ -173,17 +184,29 @@ class _RecordedFrame:
         wide = self._conv(unit.conv1, x, unit.snake1, "wide")
         self._snake(unit.snake2, wide, wide)
         self.step.add(x.add_, _bias(unit.conv2))
-        self.step.add(x.flatten(1).addmm_, self._matrices[unit.conv2], wide.flatten(1))
+        matrix = self._matrices[unit.conv2]
+        if self._dtype == torch.float32:
+            self.step.add(x.flatten(1).addmm_, matrix, wide.flatten(1))
+            return
+        rounded, product = self._like("columns", wide, self._dtype), self._like("product", x, self._dtype)
+        self.step.add(rounded.copy_, wide)
+        self.step.add(torch.mm, matrix, rounded.flatten(1), out=product.flatten(1))
+        self.step.add(x.add_, product)
 
     def _conv(self, conv: CausalConv, x: Tensor, snake: Snake | None = None, name: str = "x") -> Tensor:
         out = self._signal(name, conv.out_channels, x.shape[2])
-        columns = self._columns(conv, x, snake)
-        self.step.add(torch.addmm, _bias(conv)[:, 0], self._matrices[conv], columns, out=out.flatten(1))
+        columns, matrix = self._columns(conv, x, snake), self._matrices[conv]
+        if self._dtype == torch.float32:
+            self.step.add(torch.addmm, _bias(conv)[:, 0], matrix, columns, out=out.flatten(1))
+            return out
+        product = self._like("product", out, self._dtype)
+        self.step.add(torch.mm, matrix, columns, out=product.flatten(1))
+        self.step.add(torch.add, product, _bias(conv), out=out)
         return out
 
     def _upsample(self, upsample: CausalUpsample, x: Tensor, snake: Snake | None = None) -> Tensor:
         outputs, rate, columns = upsample.out_channels, upsample.rate, x.shape[2]
-        spread = self._signal("spread", outputs * rate, columns)
+        spread = self._like("product", torch.empty(outputs * rate, self._rows, columns, device="meta"), self._dtype)
         self.step.add(torch.mm, self._matrices[upsample], self._columns(upsample, x, snake), out=spread.flatten(1))
         out = self._signal("x", outputs, columns * rate)
         in_order = spread.unflatten(0, (outputs, rate)).permute(0, 2, 3, 1)
@@ -193,7 +216,7 @@ class _RecordedFrame:
     def _columns(self, conv: _AnyConv, x: Tensor, snake: Snake | None) -> Tensor:
         """Returns the input of every output column (im2col): [channels * taps, rows * columns]."""
         seen = self._seen(conv, x, snake)
-        columns = self._like("columns", seen)
+        columns = self._like("columns", seen, self._dtype)
         self.step.add(columns.copy_, seen)
         return columns.flatten(2).flatten(0, 1)
 
@@ -234,5 +257,6 @@ class _RecordedFrame:
     def _signal(self, name: str, channels: int, columns: int) -> Tensor:
         return self._pool.take(name, self._rows, channels * columns).view(channels, self._rows, columns)
 
-    def _like(self, name: str, x: Tensor) -> Tensor:
-        return self._pool.take(name, self._rows, x.numel() // self._rows).view(x.shape)
+    def _like(self, name: str, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        memory = self._pool.take(name, self._rows, -(-x.numel() * dtype.itemsize // (4 * self._rows)))
+        return memory.flatten().view(dtype)[: x.numel()].view(x.shape)
