@@ -28,6 +28,9 @@ SHORT_FILE = {"max_new_tokens": 2, "stream": False}
 FORM = {"name": "berta", "consent": "yes"}
 BIG_VOICE = Voice(np.zeros(8, np.float32), np.zeros((700, 16), np.int64), "x" * 4000)
 IMPORTED = f"{VOICES}/import?name=cora&consent=yes"
+TTS = "/v1/text-to-speech"
+ELEVEN = f"{TTS}/{{voice_id}}"
+TEXT = {"text": "Hi."}
 Ask = Callable[[httpx.Client], httpx.Response]
 
 # What each route counts beside its body: it is called once, and asserted to count exactly this. Nothing: it holds no
@@ -71,6 +74,20 @@ COSTS: dict[str, tuple[Ask, set[str]]] = {
     f"GET {CONSENTS}/{{consent_id}}": (lambda http: http.get(f"{CONSENTS}/none"), {"file"}),
     f"POST {CONSENTS}/{{consent_id}}": (lambda http: http.post(f"{CONSENTS}/none", json={"name": "b"}), {"file"}),
     f"DELETE {CONSENTS}/{{consent_id}}": (lambda http: http.delete(f"{CONSENTS}/none"), {"file"}),
+    f"POST {ELEVEN}": (
+        lambda http: http.post(f"{TTS}/anna?output_format=wav_24000", json=TEXT),
+        {"voice_file", "audio"},
+    ),
+    f"POST {ELEVEN}/stream": (lambda http: http.post(f"{TTS}/anna/stream", json=TEXT), {"voice_file"}),
+    # Both need an aligner.
+    f"POST {ELEVEN}/with-timestamps": (lambda http: http.post(f"{TTS}/anna/with-timestamps", json=TEXT), set()),
+    f"POST {ELEVEN}/stream/with-timestamps": (
+        lambda http: http.post(f"{TTS}/anna/stream/with-timestamps", json=TEXT),
+        set(),
+    ),
+    "GET /v1/voices": (lambda http: http.get("/v1/voices"), {"file", "response"}),
+    "GET /v2/voices": (lambda http: http.get("/v2/voices?search=v1"), {"file"}),
+    "GET /v1/voices/{voice_id}": (lambda http: http.get("/v1/voices/anna"), {"file"}),
     # Admin keys only; one model is added at a time.
     "POST /v1/models": (lambda http: http.post("/v1/models", json={"path": "demo"}), set()),
     "DELETE /v1/models/{model_id:path}": (lambda http: http.delete("/v1/models/none"), set()),
@@ -79,6 +96,8 @@ COSTS: dict[str, tuple[Ask, set[str]]] = {
         for path in (
             "/v1/models",
             "/v1/models/{model_id:path}",
+            "/v1/user",
+            "/v1/user/subscription",
             "/health",
             "/ready",
             "/metrics",
@@ -95,6 +114,7 @@ COSTS: dict[str, tuple[Ask, set[str]]] = {
 }
 BODIES = [route for route in COSTS if route.startswith("POST")]
 WEBSOCKETS = {"/v1/audio/speech/stream", "/api-ws/v1/realtime", "/v1/audio/speech/ws", "/{path:path}"}  # the last: 404
+WEBSOCKETS |= {f"{ELEVEN}/stream-input", f"{ELEVEN}/multi-stream-input"}
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +122,7 @@ def server() -> Iterator[Server]:
     engine = ScriptedEngine()
     app = build_app(engine, BASE_CARD, ServerConfig(max_text_chars=10**6))
     service: Service = app.state.service
-    for number in range(300):
+    for number in range(450):
         service.voice_store.add("anna" if not number else f"v{number}", BIG_VOICE, consent="yes")
     with serving(app) as url:
         yield Server(url, service)
@@ -145,7 +165,7 @@ def test_every_route_has_a_line(server: Server) -> None:
             found |= {f"{method} {route.path}" for method in route.methods - {"HEAD"}}
     engine.stop()
     assert found == set(COSTS) and sockets == WEBSOCKETS
-    assert {protocol.address for protocol in PROTOCOLS.values()} | {"/{path:path}"} == sockets
+    assert {protocol.address for protocol in PROTOCOLS.values()} <= sockets
 
 
 @pytest.mark.parametrize("route", COSTS)
@@ -159,7 +179,7 @@ def test_a_route_counts_what_it_costs(server: Server, counted: set[str], route: 
 
 @pytest.mark.parametrize("route", BODIES)
 def test_every_body_counts(server: Server, counted: set[str], route: str) -> None:
-    path = route.split()[1].replace("{consent_id}", "none")
+    path = route.split()[1].replace("{consent_id}", "none").replace("{voice_id}", "anna")
     body = {"files": {"x": LARGE}} if path in (VOICES, CONSENTS) else {"json": {"x": LARGE}}
     httpx.post(f"{server.url}{path}?response_format=wav", **body, trust_env=False, timeout=600)  # type: ignore[arg-type]
     assert "request" in counted
@@ -171,7 +191,7 @@ MESSAGES = [(name, kind) for name, protocol in PROTOCOLS.items() for kind in pro
 @pytest.mark.parametrize(("protocol", "kind"), MESSAGES)
 def test_every_message_counts_until_it_is_handled(server: Server, counted: set[str], protocol: str, kind: str) -> None:
     options: dict[str, Any] = {"subprotocols": ["nari.speech.v1"]} if protocol == "nari" else {}
-    with server.client(PROTOCOLS[protocol].address, **options) as client:
+    with server.client(PROTOCOLS[protocol].address.replace("{voice_id}", "anna"), **options) as client:
         client.send(kind, padding=LARGE)
         eventually(lambda: "request" in counted)
     eventually(lambda: len(server.service.ledger["request"]) == 0)

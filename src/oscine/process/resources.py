@@ -18,6 +18,7 @@ from oscine.errors import OverloadedError
 
 _T = TypeVar("_T")
 _RETRY_S = 2.0
+TOO_MUCH_HELD = "too_much_held"  # the code of a refusal for bytes
 
 
 class Owner(NamedTuple):
@@ -80,7 +81,8 @@ class Account:
             self.refused += 1
             whose, most = exceeded
             message = self.limit.full.format(whose=whose, limit=self.limit.shown(most))
-            raise OverloadedError(f"{message} (the maximum); {self.limit.advice}retry in {_RETRY_S} s", _RETRY_S)
+            message = f"{message} (the maximum); {self.limit.advice}retry in {_RETRY_S} s"
+            raise OverloadedError(message, _RETRY_S, code=None if self.limit.threads else TOO_MUCH_HELD)
         for holder, _ in self._limits(owner):
             self._held[holder] += size
             if not self._held[holder]:

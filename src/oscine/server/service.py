@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,6 +23,7 @@ from oscine.speech.plan import SpeechPlan
 from oscine.speech.service import SpeechService
 from oscine.types import BEST_STATES
 
+_MAX_BATCH_ITEMS = 256  # that are spoken at once; pauses need no slot, and thousands of items would hold the event loop
 _MODEL_STATES = (*BEST_STATES, "removing")
 
 
@@ -38,6 +40,7 @@ class Service(SpeechService):
         self.metrics.connections.set_function(lambda: len(self.connections))
         self.kept_files = KeptFiles(self.ledger["kept_file"], config.kept_files_s)
         self.outcomes = SpeechOutcomes()
+        self.batch_items = asyncio.Semaphore(_MAX_BATCH_ITEMS)
         self.metrics.watch_phrases(self.phrases)
         self.draining = False
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, ValidationError
 from pydantic.json_schema import SkipJsonSchema
 
 from oscine.errors import FieldError, OscineError, clear_tracebacks
-from oscine.process.resources import Holding
+from oscine.process.resources import TOO_MUCH_HELD, Holding
 from oscine.server.api.renderers import missing_times, usage_fields, verbose_words
 from oscine.server.api.schemas import ALIASES, BatchBody, BatchItem, invalid_field, listed_fields
 from oscine.server.http.errors import ApiError, api_error
@@ -178,11 +178,13 @@ class _SpeechBatch:
     async def _speak_with_retries(self, index: int, item: BatchItem, record: SpeechRecord) -> BatchResult:
         while True:
             try:
-                with self._stream():
-                    return await self._speak(index, item, record)
+                async with self._service.batch_items:
+                    with self._stream():
+                        return await self._speak(index, item, record)
             except (OscineError, ApiError) as exception:
                 error = api_error(exception)
-                passes = error.status == 429
+                # Audio that batches hold stays until they are sent: nothing to wait for.
+                passes = error.status == 429 and error.code != TOO_MUCH_HELD
                 if not passes or time.monotonic() - self._progress_s > RETRY_S:
                     raise
                 clear_tracebacks(exception)

@@ -28,7 +28,7 @@ from oscine.server.http.access import XI_API_KEY
 from oscine.server.http.errors import ApiError, api_error, error_headers
 from oscine.server.http.json_body import JsonRoute
 from oscine.server.http.logs import request_id
-from oscine.server.http.streaming_response import StreamingSpeechResponse, write_with_audio
+from oscine.server.http.streaming_response import StreamingSpeechResponse, write_whole, write_with_audio
 from oscine.server.service import Service
 from oscine.speech.events import Audio, Ended, SegmentEnded, SpeechEvent, Started, Words
 from oscine.speech.models import ModelRegistry, ServedModel
@@ -297,21 +297,32 @@ def elevenlabs_routes(service: Service, errors: Mapping[int | str, dict[str, Any
     add(f"{PATH}/with-timestamps", TimedFile, "Speak with times of characters", "application/json")
     add(f"{PATH}/stream/with-timestamps", TimedStream, "Stream with times of characters", TimedStream.media_type)
 
-    @router.get("/v1/voices", summary="All voices, as ElevenLabs lists them", responses=described)
-    async def all_voices() -> ElevenLabsVoices:
-        return await _voices(service)
+    async def sent(voices: ElevenLabsVoices) -> Response:
+        """Encodes a list on a thread, and counts it until it is read."""
+        data = await service.ledger.pool("file").run(lambda: voices.model_dump_json().encode())
+        about, unread = {"content-type": "application/json"}, service.ledger["response"]
+        return StreamingSpeechResponse(
+            lambda writer: write_whole(writer, data, about, unread), service.config.stalled_s, refusal
+        )
 
-    @router.get("/v2/voices", summary="Voices by page or by name", responses=described)
+    listing: dict[str, Any] = {"response_model": ElevenLabsVoices, "responses": described}
+
+    @router.get("/v1/voices", summary="All voices, as ElevenLabs lists them", **listing)
+    async def all_voices() -> Response:
+        return await sent(await _voices(service))
+
+    @router.get("/v2/voices", summary="Voices by page or by name", **listing)
     async def search_voices(
         page_size: Annotated[int, Query(ge=1, le=100, description="Uploaded voices at once.")] = 10,
         next_page_token: str | None = None,
         search: Annotated[str | None, Query(max_length=256)] = None,
-    ) -> ElevenLabsVoices:
+    ) -> Response:
         if search is None:
-            return await _voices(service, next_page_token, page_size)
+            return await sent(await _voices(service, next_page_token, page_size))
         found = await _voices(service)
         found.voices = [voice for voice in found.voices if search.lower() in voice.name.lower()]
-        return found.model_copy(update={"has_more": False, "next_page_token": None, "total_count": len(found.voices)})
+        about = {"has_more": False, "next_page_token": None, "total_count": len(found.voices)}
+        return await sent(found.model_copy(update=about))
 
     @router.get("/v1/voices/{voice_id}", summary="One voice", responses=described)
     async def one_voice(voice_id: str) -> ElevenLabsVoice:
