@@ -139,6 +139,24 @@ _MEMORY = {
 }
 
 
+_ATTACKS: Columns = {
+    "100 at once": "{key}",
+    "front end at its peak, MiB": "{peak_mib:.0f}",
+    "`/health` p95": lambda row: f"{row['health_ms']['p95']:.0f}",
+    "gap of a stream p95": lambda row: f"{row['gap_ms']['p95']:.0f}",
+    "voice list p95": lambda row: f"{row['list_ms']['p95']:.0f}",
+    "voice upload p95": lambda row: f"{row['upload_ms']['p95']:.0f}",
+}
+
+
+def attack_table(result: Result) -> str:
+    """Times in ms. The row without an attack is that of the same machine at the same time."""
+    figures = result["figures"]
+    rows = {"no attack" if name == "none" else name: row for name, row in figures["attacks"].items()}
+    load = f"Times in ms. Other programs used the same cores: the load average was {figures['load_average']:.0f}."
+    return blocks(table_of(_ATTACKS, rows), paragraph(load), origin(result))
+
+
 def soak_table(result: Result) -> str:
     rows = {}
     for kind, words in _KINDS.items():

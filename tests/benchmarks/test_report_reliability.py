@@ -27,7 +27,8 @@ def test_a_soak_that_left_something_behind_reads_so() -> None:
 
 
 def test_a_short_soak_is_shown_where_a_page_has_a_place_for_it() -> None:
-    marks = [f"{BEGIN.format(name=name)}\nold\n{END}" for name in ("soak-gpu", "overload-gpu", "soak-cpu", "forecast")]
+    always = ("attacks", "soak-gpu", "overload-gpu", "soak-cpu", "forecast")
+    marks = [f"{BEGIN.format(name=name)}\nold\n{END}" for name in always]
     report = Report()
     assert "11,168 clients" not in report.page(RELIABILITY, "\n".join(marks)) and report.complaints == []
     marks.append(f"{BEGIN.format(name='short-soak-gpu')}\nold\n{END}")
