@@ -69,6 +69,8 @@ def doctor(
     report = _Report(Console())
     report.check("versions", _versions)
     report.check("device", lambda: _device(device, report))
+    if speed := _expected_speed(model, device):
+        report.line("expected", speed)
     loaded: list[Oscine] = []
     report.check("checkpoint", lambda: _load(model, device, report, loaded))
     if loaded:
@@ -103,6 +105,25 @@ def _device(name: str, report: _Report) -> str:
         report.line("warning", warning, "yellow")
     free = free_bytes(device)
     return describe_device(device) + (f", {free / 2**30:.1f} GiB of memory free" if free is not None else "")
+
+
+def _expected_speed(model: str, device: str) -> str:
+    """Returns nothing for a GPU, a small checkpoint, or one that cannot be read, of which the next check tells."""
+    from oscine.engine.build import prepare_device
+    from oscine.model.checkpoint import find_checkpoint
+    from oscine.model.config import read_config
+    from oscine.model.device import choose_device
+    from oscine.runner.cpu.expectation import expected_speed
+
+    try:
+        chosen, config = choose_device(device), read_config(find_checkpoint(model))
+    except OscineError:
+        return ""
+    if chosen.type != "cpu":
+        return ""
+    prepare_device(chosen)
+    int8, fp32 = (expected_speed(config, int8=int8) for int8 in (True, False))
+    return f"about {int8:.2g} x real time with --quantize int8, {fp32:.2g} without" if int8 and fp32 else ""
 
 
 def _load(model: str, device: str, report: _Report, loaded: list[Oscine]) -> str:

@@ -39,6 +39,7 @@ from oscine.prompt.cloning import VoiceCloner
 from oscine.prompt.tokenizer import Tokenizer
 from oscine.request import SpeechRequest
 from oscine.runner.backend import BackendOptions
+from oscine.runner.cpu.expectation import expected_speed
 from oscine.runner.factory import KernelChoice, choose_backend, choose_kernels, compiling_kernels, make_backend
 from oscine.runner.memory_budget import DoesNotFitError, MemoryBudget, plan_memory
 from oscine.runner.slot_runner import SlotRunner
@@ -86,6 +87,8 @@ def _build(
     sizes = options.sizes(budget.slots)
     kernels = _choose_kernels(config, model_config, device, weights_dtype, sizes, progress)
     options = replace(options, kernels=kernels.kernels or "triton", quantize=config.quantize)
+    if device.type == "cpu":
+        _report_expected_speed(model_config, config, progress)
     _log.info("memory: %s", budget.describe())
     progress(f"memory: {budget.describe()}", 1, 1)
 
@@ -116,6 +119,14 @@ def _build(
         engine.stop()
         raise
     return engine
+
+
+def _report_expected_speed(model_config: ModelConfig, config: EngineConfig, progress: ReportProgress) -> None:
+    """Warns before a large checkpoint is loaded that speech will be slower than its playback."""
+    speed = expected_speed(model_config, int8=config.quantize == "int8")
+    if speed is not None and speed < 1:
+        advice = "" if config.quantize == "int8" else "; --quantize int8 is several times faster"
+        progress(f"warning: about {speed:.2g} x real time is expected on this CPU{advice}", 1, 1)
 
 
 @contextmanager
