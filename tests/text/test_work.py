@@ -18,11 +18,11 @@ LEVELS = {
     "raw": (TextOptions(text_level="raw"), "english", 12),
     "pronunciations": (TextOptions(text_level="raw", pronunciations=SHARED), "english", 40),
     "nested": (TextOptions(text_level="raw", pronunciations=NESTED), "english", 40),
-    "clean": (TextOptions(text_level="clean"), "english", 40),
-    "english": (TextOptions(text_level="spoken"), "english", 60),
-    "all": (TextOptions(text_level="spoken", pronunciations=SHARED), "english", 90),
+    "clean": (TextOptions(text_level="clean"), "english", 28),
+    "english": (TextOptions(text_level="spoken"), "english", 38),
+    "all": (TextOptions(text_level="spoken", pronunciations=SHARED), "english", 50),
     "german": (TextOptions(text_level="spoken"), "german", 90),
-    "auto": (TextOptions(text_level="spoken"), "auto", 110),
+    "auto": (TextOptions(text_level="spoken"), "auto", 80),
     "chinese": (TextOptions(text_level="spoken"), "chinese", 90),
 }
 _DRAW = random.Random(5)

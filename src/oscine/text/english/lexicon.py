@@ -25,6 +25,7 @@ SPOKEN_ACRONYMS = {
     "RADAR": "radar", "SWAT": "swat", "ASAP": "ay sap", "JPEG": "jay peg", "GIF": "gif", "WIFI": "why fie",
     "LAN": "lan", "NAFTA": "Nafta", "ZIP": "zip", "NASDAQ": "Nazdak", "OK": "okay", "TV": "tea vee", "ID": "eye dee",
     "PM": "pea em", "AM": "ay em", "US": "you ess", "UK": "you kay", "EU": "ee you", "UN": "you en", "IT": "it",
+    "VRAM": "vee ram",
 }  # fmt: skip
 # Of up to four letters: spelled although they look like words, since they are frequent acronyms.
 SPELLED = frozenset(
@@ -32,7 +33,7 @@ SPELLED = frozenset(
         """AI API ATM BBC CEO CFO CIA CTO CPU DIY DJ DNA DVD EST ETA FAQ FAX FBI FYI GPS GPU HIV HR IBM IP IQ IRS ISO
     IT LA LED LLC LLM MBA MIT MRI NBA NFL NYC PC PDF PHD PIN PR PST QA RSVP SEO SMS SOS SQL SUV UFO URL USA USB
     UTC VIP VPN WHO XML HTML HTTP HTTPS JSON CSS UI UX OS IOS AWS ASP BMW CD DC ER EV FM GDP HDMI ICU IPO KFC
-    MVP NGO NPR OCD OMG LOL PHP PTA RIP ROI SAT TBD TSA VAT VR AR AC GMT CET EDT PDT"""
+    MVP NGO NPR OCD OMG LOL PHP PTA RIP ROI SAT TBD TSA VAT VR AR AC GMT CET EDT PDT ISBN"""
     )
 ) - {"PIN", "IT", "WHO"}  # fmt: skip
 
@@ -41,7 +42,7 @@ EXACT = {
     "WWI": "World War one", "WWII": "World War two", "WW1": "World War one", "WW2": "World War two",
     "C#": "see sharp", "F#": "eff sharp", ".NET": "dot net", "PhD": "pea aitch dee", "iOS": "eye oh ess",
     "macOS": "mac oh ess", "AT&T": "ay tea and tea", "50/50": "fifty fifty", "9/11": "nine eleven",
-    "w/o": "without", "w/": "with",
+    "w/o": "without", "w/": "with", "YoY": "year over year",
 }  # fmt: skip
 # Words in capitals that are acronyms after an article.
 ACRONYMS_AFTER_ARTICLE = frozenset(words_of("WHO IT"))

@@ -225,6 +225,8 @@ class _Reading:
             return len(core) + 1, lex.ABBREVIATIONS[name]
         if "-" in core and (spoken := self._hyphenated(core)) is not None:
             return len(core), spoken
+        if core[0] in "~\u2248" and (found := words.numeric(group[1:])):
+            return found[0] + 1, f"about {found[1]}"
         found = words.address(group)
         if found is None and (_DIGIT.search(core) or core in lex.CURRENCIES or name in lex.MONTHS):
             found = words.numeric(group)
@@ -262,7 +264,7 @@ class _Reading:
             return len(core), folded
         if all(part.isalpha() for part in core.split("-")) and folded.isascii() and "-" in core:
             return len(core), "-".join(
-                words.capitals(part) if part.isupper() and len(part) > 1 else part for part in folded.split("-")
+                words.capitals(part) if part.isupper() and part not in "AIO" else part for part in folded.split("-")
             )
         return len(core), words.fallback(folded)
 

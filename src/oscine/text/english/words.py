@@ -26,6 +26,7 @@ _PHONE = re.compile(
 _VANITY = re.compile(r"(\d)-(\d{3})-([A-Z]{3,10})(?!\w)")
 _CARD = re.compile(r"\d{4}(?:[ -]\d{4}){3}" + _END)
 _ISO = re.compile(r"(\d{4})-(\d\d?)-(\d\d?)" + _END)
+_TIMESTAMP = re.compile(r"(\d{4})-(\d\d)-(\d\d)T([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d)(?:\.\d+)?)?(Z?)(?![\w+]|-\d)")
 _EU = re.compile(r"(\d\d?)\.(\d\d?)\.(\d{4})" + _END)
 _US = re.compile(r"(\d\d?)/(\d\d?)/(\d{4}|\d\d)" + _END)
 _DAY_MONTH = re.compile(rf"(\d\d?)(?:st|nd|rd|th)?\s(?:(of)\s)?({_MONTH})(?:,?\s(\d{{4}}){_END})?")
@@ -34,6 +35,7 @@ _TIME = rf"([01]?\d|2[0-4])(?::([0-5]\d))(?::([0-5]\d))?{_HALF}?"
 _CLOCK = re.compile(_TIME + _END)
 _HOUR = re.compile(r"(1[0-2]|0?\d)" + _HALF + _END)
 _TIMES = re.compile(rf"(1[0-2]|0?\d|1\d|2[0-4])(?::([0-5]\d))?\s?-\s?([01]?\d|2[0-4])(?::([0-5]\d))?{_HALF}{_END}")
+_HALVED_TIMES = re.compile(rf"(1[0-2]|0?\d)(?::([0-5]\d))?{_HALF}\s?-\s?(1[0-2]|0?\d)(?::([0-5]\d))?{_HALF}{_END}")
 _CLOCKS = re.compile(r"([01]?\d|2[0-4]):([0-5]\d)\s?-\s?([01]?\d|2[0-4]):([0-5]\d)" + _END)
 _PER = f"(?:{'|'.join(sorted(lex.PER, key=len, reverse=True))})"
 _RATE = rf"(?:/({_PER})\b)?"
@@ -47,8 +49,9 @@ _POWER = re.compile(rf"({_NUM})\^(-?)(\d+)" + _END)
 _EUROPEAN = re.compile(r"(?<![\d.,])(?:\d{1,3}(?:\.\d{3})+|\d+),\d{1,2}(?![\d,]|\.\d)")
 _SWAPPED = str.maketrans(",.", ".,")
 _MONEY_RANGE = re.compile(rf"({_MONEY})({_NUM})\s?-\s?(?:{_MONEY})?({_NUM}){_MAGNITUDE}(?!\w)")
-_MIXED = re.compile(r"(?:(\d+)\s)?(\d{1,3})/(\d{1,3})" + _END)
-_WITH_FRACTION = re.compile(r"(\d*)\s?([½¼¾⅓⅔⅛⅜⅝⅞])" + _END)
+_OF_UNIT = rf"(?:\s(?!A\b)({_UNIT})(?![\w²³/]))?"
+_MIXED = re.compile(rf"(?:(\d+)\s)?(\d{{1,3}})/(\d{{1,3}}){_END}{_OF_UNIT}")
+_WITH_FRACTION = re.compile(rf"(\d*)\s?([½¼¾⅓⅔⅛⅜⅝⅞]){_END}{_OF_UNIT}")
 _MEASURE = re.compile(rf"([-+]?)({_NUM})(?:\s?-\s?({_NUM}))?[\s-]?({_UNIT})(?![\w²³]|/(?!{_PER}\b)){_RATE}")
 _FEET = re.compile(r"(\d+)'\s?(\d+)(?:\"|'')?(?!\w)")
 _RANGE = re.compile(rf"({_NUM})\s?-\s?({_NUM})" + _END)
@@ -214,8 +217,18 @@ def _times(found: _Found) -> str:
     return f"{first} to {_clock(found[3], found[4], found[5])}"
 
 
-def _and_fraction(whole_text: str, words: str) -> str:
-    return f"{whole(whole_text)} and {words.replace('one ', 'a ', 1)}" if whole_text else words
+def _halved_times(found: _Found) -> str:
+    return f"{_clock(found[1], found[2], found[3])} to {_clock(found[4], found[5], found[6])}"
+
+
+def _timestamp(found: _Found) -> str | None:
+    day = _date(int(found[3]), int(found[2]), found[1])
+    return day and f"{day} at {_clock(found[4], found[5], None, found[6])}" + (" you tea see" if found[7] else "")
+
+
+def _and_fraction(whole_text: str, words: str, unit: str | None) -> str:
+    name = f" {lex.UNITS[unit][bool(whole_text)]}" if unit else ""
+    return (f"{whole(whole_text)} and {words.replace('one ', 'a ', 1)}" if whole_text else words) + name
 
 
 def _measure(found: _Found) -> str | None:
@@ -246,11 +259,13 @@ _NUMERIC: tuple[tuple[frozenset[str], re.Pattern[str], Callable[[_Found], str | 
         ("+-.( ", _PHONE, lambda found: _phone(found[0])),
         ("-", _VANITY, lambda found: f"{digits(found[1])}, {digits(found[2])}, {found[3].lower()}"),
         (" -", _CARD, lambda found: _phone(found[0])),
+        ("T", _TIMESTAMP, _timestamp),
         ("-", _ISO, lambda found: _date(int(found[3]), int(found[2]), found[1])),
         ("/", _US, lambda found: _date(int(found[2]), int(found[1]), found[3])),
         (".", _EU, lambda found: _date(int(found[1]), int(found[2]), found[3])),
         ("JFMASOND", _MONTH_DAY, _month_day),
         ("JFMASOND", _DAY_MONTH, _day_month),
+        ("-", _HALVED_TIMES, _halved_times),
         ("-", _TIMES, _times),
         (":", _CLOCKS, lambda found: f"{_clock(found[1], found[2], None)} to {_clock(found[3], found[4], None)}"),
         (":", _CLOCK, lambda found: _clock(found[1], found[2], found[4], found[3])),
@@ -264,8 +279,8 @@ _NUMERIC: tuple[tuple[frozenset[str], re.Pattern[str], Callable[[_Found], str | 
             lambda found: _per(_signed(found[1], _money(found[2], found[4], found[3])), found[5]),
         ),
         ("x\u00d7", _BY, lambda found: " by ".join(decimal(one) for one in found.groups() if one)),
-        ("/", _MIXED, lambda found: _and_fraction(found[1], _fraction(found[2], found[3]))),
-        (lex.FRACTIONS, _WITH_FRACTION, lambda found: _and_fraction(found[1], lex.FRACTIONS[found[2]])),
+        ("/", _MIXED, lambda found: _and_fraction(found[1], _fraction(found[2], found[3]), found[4])),
+        (lex.FRACTIONS, _WITH_FRACTION, lambda found: _and_fraction(found[1], lex.FRACTIONS[found[2]], found[3])),
         ("f", _FEET_INCHES, lambda found: f"{whole(found[1])} foot {whole(found[2])}"),
         ("x", _TIMES_AS, lambda found: f"{decimal(found[1])} times"),
         ("kMn", _MAGNIFIED, lambda found: f"{decimal(found[1])} {lex.MAGNITUDES[found[2].lower()]}"),
