@@ -40,6 +40,7 @@ class Service(SpeechService):
         self.metrics.connections.set_function(lambda: len(self.connections))
         self.kept_files = KeptFiles(self.ledger["kept_file"], config.kept_files_s)
         self.outcomes = SpeechOutcomes()
+        self.large_bodies = asyncio.Lock()
         self.batch_items = asyncio.Semaphore(_MAX_BATCH_ITEMS)
         self.metrics.watch_phrases(self.phrases)
         self.draining = False

@@ -5,6 +5,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -166,3 +167,32 @@ def test_the_documentation_has_the_limit_of_values() -> None:
     parse_json(b"[" + b"1," * (json_body.MAX_VALUES - 2) + b"1]")
     with pytest.raises(TooLargeError, match=f"the limit is {json_body.MAX_VALUES}"):
         parse_json(b"[" + b"1," * json_body.MAX_VALUES + b"1]")
+
+
+def test_of_many_large_bodies_one_is_parsed_in_a_round_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others have their turn between two of them: a hundred in one round would hold all streams for seconds."""
+    rounds: list[int] = []
+
+    async def parse_all() -> None:
+        loop, now = asyncio.get_running_loop(), 0
+
+        def count() -> None:
+            nonlocal now
+            now += 1
+            loop.call_soon(count)
+
+        def parse(body: bytes) -> None:
+            rounds.append(now)
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"[" + ones(MANY) + b"]"}
+
+        monkeypatch.setattr(json_body, "parse_json", parse)
+        policy = SimpleNamespace(max_chars=10**6)
+        service = SimpleNamespace(large_bodies=asyncio.Lock(), clip_policy=policy)
+        scope = {"type": "http", "headers": [], "app": SimpleNamespace(state=SimpleNamespace(service=service))}
+        count()
+        await asyncio.gather(*(json_body.JsonRequest(scope, receive).json() for _ in range(5)))
+
+    asyncio.run(parse_all())
+    assert len(set(rounds)) == len(rounds) == 5

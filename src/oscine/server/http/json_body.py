@@ -4,6 +4,7 @@ other streams, and with a reason when parsing fails."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import secrets
 import sys
@@ -78,7 +79,7 @@ class JsonRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handle_json(request: Request) -> Response:
-            return await handle(_JsonRequest(request.scope, request.receive))
+            return await handle(JsonRequest(request.scope, request.receive))
 
         return handle_json
 
@@ -91,7 +92,7 @@ class DirectJsonApp(Generic[_Body]):
         self._model, self._respond = model, respond
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = _JsonRequest(scope, receive)
+        request = JsonRequest(scope, receive)
         response = self._respond(self._validated(await self._given(request)), request)
         await response(scope, receive, send)
 
@@ -114,7 +115,7 @@ def _is_json(content_type: str) -> bool:
     return kind == "application" and (subtype == "json" or subtype.endswith("+json"))
 
 
-class _JsonRequest(Request):
+class JsonRequest(Request):
     async def body(self) -> bytes:
         """The same as Starlette's, without its asynchronous generator."""
         if not hasattr(self, "_body"):
@@ -135,7 +136,10 @@ class _JsonRequest(Request):
         if content_encoding != "identity" or body.startswith(_GZIP):
             encoding = "gzip" if content_encoding == "identity" else content_encoding
             raise RequestError(f"compressed bodies ({encoding}) are not supported; send plain JSON")
-        return await read_json(body, self.app.state.service.clip_policy.max_chars)
+        service = self.app.state.service
+        # One large body after the other: a hundred parsed in one round of the event loop would hold it for seconds.
+        async with service.large_bodies if len(body) > LONG_STRING_BYTES else contextlib.nullcontext():
+            return await read_json(body, service.clip_policy.max_chars)
 
 
 async def read_json(body: bytes, max_string_bytes: int) -> Any:
