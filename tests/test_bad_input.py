@@ -80,9 +80,9 @@ REFUSED: dict[str, Refused] = {
         {"voice": np.ones(WIDTH)}, "voice", ("a name or a Voice, got ndarray", "Voice.from_embedding"), "1b7-base",
         VoiceError,
     ),
-    "cloned voice on custom_voice": Refused(
-        {"voice": Voice.from_embedding(np.ones(WIDTH))}, "voice",
-        ("CustomVoice", "cannot clone", CUSTOM_VOICES, "Base checkpoint"), error=VoiceError,
+    "voice of another width on custom_voice": Refused(
+        {"voice": Voice.from_embedding(np.ones(WIDTH + 1))}, "voice",
+        (f"has {WIDTH + 1} numbers, this checkpoint needs {WIDTH}",), error=VoiceError,
     ),
     "voice on voice_design": Refused(
         {"voice": "ryan"}, "voice", ("VoiceDesign", "no voices to choose from", "describe one in the instructions"),

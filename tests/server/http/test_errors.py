@@ -100,7 +100,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
         400,
         "invalid_field",
         "response_format",
-        "response_format: input should be 'mp3', 'wav', 'pcm', 'opus', 'aac' or 'flac'",
+        "response_format: input should be 'mp3', 'wav', 'pcm', 'opus', 'aac', 'flac', 'mulaw', ",
     ),
     (
         {"speed": 5},
@@ -229,11 +229,11 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
         "this CustomVoice checkpoint cannot clone",
     ),
     (
-        {"speaker_embedding": [0.0] * 8},
+        {"speaker_embedding": [0.0] * 7},
         400,
         "bad_request",
         "speaker_embedding",
-        "this CustomVoice checkpoint cannot clone",
+        "the voice's speaker vector has 7 numbers, this checkpoint needs 8",
     ),
     (
         {"ref_text": "words"},
