@@ -25,7 +25,7 @@ from benchmarks.loaded_checkpoint import LoadedCheckpoint
 from benchmarks.results import SCRATCH, read_arguments, save
 from oscine.request import SpeechRequest
 from oscine.runner.backend import Backend, BackendOptions
-from oscine.runner.memory_budget import MemoryBudget, plan_memory
+from oscine.runner.memory_budget import MemoryBudget
 from oscine.runner.slot_runner import SlotRunner
 from oscine.runner.torch.backend import TorchBackend
 
@@ -71,10 +71,7 @@ def no_worse(cuda: npt.NDArray[np.int64], triton: npt.NDArray[np.int64]) -> bool
 
 def budget_for(loaded: LoadedCheckpoint, sequences: int, frames: int) -> MemoryBudget:
     positions = -(-(frames + 200) // 64) * 64  # with a prompt
-    return plan_memory(
-        loaded.model.config, slots=sequences, positions_per_slot=positions, positions_total=sequences * positions,
-        element_bytes=2, available_bytes=None, prefix_bytes=0,
-    )  # fmt: skip
+    return loaded.budget(sequences, positions, prefix_bytes=0)
 
 
 def measure(folder: Path, sequences: int, frames: int) -> dict[str, Any]:

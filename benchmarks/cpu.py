@@ -10,6 +10,7 @@ the same share of the time, and at least one turn; a busy machine can therefore 
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -26,24 +27,24 @@ from benchmarks.loaded_checkpoint import LoadedCheckpoint
 from benchmarks.report_cpu import cpu_tables
 from benchmarks.report_table import SIZES
 from benchmarks.results import SCRATCH, read_arguments, save, stopwatch
+from benchmarks.timing import time_ticks
 from oscine.audio.pcm import FRAME_RATE_HZ
 from oscine.engine.build import prepare_device
 from oscine.request import SpeechRequest
 from oscine.runner.cpu.backend import CpuBackend
 from oscine.runner.cpu.codec_thread import CodecThread
-from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_runner import SlotRunner
 
 CPU = torch.device("cpu")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}
 _POSITIONS = 256  # of a slot
-_TURN_FRAMES = 6  # of which the first is not counted
+_TURN_FRAMES = 6
 TEXT = "Hello there, how are you today?"
 
 
 @dataclass
 class Best:
-    """The least seconds of each part of a frame."""
+    """The least seconds of each part of a frame; of the frame itself, the least mean of a turn."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -65,12 +66,7 @@ class Speaker:
 
     def __init__(self, folder: Path, kind: str, slots: int) -> None:
         self.loaded = LoadedCheckpoint.load(folder, CPU, DTYPES[kind], int8=kind == "int8")
-        config = self.loaded.model.config
-        budget = plan_memory(
-            config, slots=slots, positions_per_slot=_POSITIONS, positions_total=slots * _POSITIONS,
-            element_bytes=DTYPES[kind].itemsize, available_bytes=None, prefix_bytes=0,
-        )  # fmt: skip
-        self.backend = CpuBackend(self.loaded.model, budget)
+        self.backend = CpuBackend(self.loaded.model, self.loaded.budget(slots, _POSITIONS, prefix_bytes=0))
         self.best: dict[str, Best] = {}  # by listeners
 
     def turn(self, listeners: int) -> None:
@@ -87,14 +83,7 @@ class Speaker:
                 runner.admit(self.loaded.assign(slot, SpeechRequest(text=TEXT, seed=slot, max_new_tokens=60)))
             runner.collect(runner.launch(slots))
             best.note("first_audio", time.perf_counter() - begun_s)
-            in_flight = runner.launch(slots)
-            for _ in range(_TURN_FRAMES):
-                begun_s = time.perf_counter()
-                launched = runner.launch(slots)
-                runner.collect(in_flight)
-                best.note("frame", time.perf_counter() - begun_s)
-                in_flight = launched
-            runner.collect(in_flight)
+            best.note("frame", statistics.fmean(time_ticks(runner, slots, _TURN_FRAMES, CPU).wall_ms) / 1e3)
             for slot in slots:
                 runner.release(slot)
 

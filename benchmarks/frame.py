@@ -30,7 +30,6 @@ from oscine.request import SpeechRequest
 from oscine.runner.backend import BackendOptions
 from oscine.runner.cuda.backend import CudaBackend
 from oscine.runner.cuda.graphs import GraphSet
-from oscine.runner.memory_budget import plan_memory
 from oscine.runner.slot_runner import SlotRunner
 
 GIB = 2**30
@@ -143,10 +142,7 @@ def measure(
     torch.cuda.synchronize()
     loaded_s = time.perf_counter() - begun
     model = loaded.model
-    budget = plan_memory(
-        model.config, slots=slots, positions_per_slot=1024, positions_total=None, element_bytes=2,
-        available_bytes=None, backend=CudaBackend,
-    )  # fmt: skip
+    budget = loaded.budget(slots, 1024, positions_total=None, backend=CudaBackend)
     ar_bytes = weight_bytes(model, options.quantize)
     begun = time.perf_counter()
     runner = SlotRunner(CudaBackend(model, budget, replace(options, frame_sizes=tuple(rows))))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 
@@ -16,6 +16,7 @@ from oscine.model.weights import load_model
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.tokenizer import Tokenizer
 from oscine.request import SpeechRequest
+from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
 
@@ -32,13 +33,20 @@ class LoadedCheckpoint:
         folder: Path,
         device: torch.device,
         dtype: torch.dtype,
-        progress: Callable[[int, int], None] = lambda done, total: None,
         *,
         int8: bool = False,
     ) -> Self:
-        model = load_model(folder, device=device, dtype=dtype, progress=progress, int8=int8)
+        model = load_model(folder, device=device, dtype=dtype, int8=int8)
         tokenizer = Tokenizer.from_folder(folder)
         return cls(model, tokenizer, PromptBuilder(read_config(folder), tokenizer))
+
+    def budget(self, slots: int, positions: int, **more: Any) -> MemoryBudget:
+        """Every slot can reach that position."""
+        plan: dict[str, Any] = {"positions_total": slots * positions, "available_bytes": None, **more}
+        element_bytes = self.model.talker.dtype.itemsize
+        return plan_memory(
+            self.model.config, slots=slots, positions_per_slot=positions, element_bytes=element_bytes, **plan
+        )
 
     def assign(self, slot: int, request: SpeechRequest) -> SlotAssignment:
         return SlotAssignment(slot, self.builder.build(request), request.sampling(self.model.config.sampling))

@@ -60,7 +60,7 @@ STEPS = (
     Step("tests", 470, 590, "benchmarks.gpu_tests", "--out {out}"),
     Step("checks", 130, 240, "benchmarks.cuda_chain", "--sections tiled checks --out {out}"),
     Step("sanitize", 120, 590, "benchmarks.sanitize", "--out {out}"),
-    Step("engine", 90, 200, "benchmarks.model", "--size 1b7 --scratch {scratch} --out {out}/bench-model-1b7.json"),
+    Step("engine", 90, 200, "benchmarks.model", _LARGE),
     Step("first_audio", 80, 150, "benchmarks.first_audio", f"{_LARGE} {_CALLERS}"),
     Step("startup", 120, 240, "benchmarks.startup", f"{_LARGE} --slots 128"),
     # With 1 s, the larger burst has refusals, whose Retry-After is tested; nobody is refused in the smaller one.

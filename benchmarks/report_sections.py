@@ -129,7 +129,7 @@ def model_bench_section(results: list[Result]) -> str:
     return section(
         "The engine without a server", paragraph(how), results,
         lambda result: blocks(table(*model_cells(result["figures"])), " ".join(model_facts(result["figures"]))),
-        lambda result: result["name"],
+        size_name,
     )  # fmt: skip
 
 

@@ -12,16 +12,15 @@ import pytest
 import torch
 
 from benchmarks.loaded_checkpoint import LoadedCheckpoint
-from benchmarks.model import MeasurementPlan, bench_model, measure
+from benchmarks.model import arguments, main, measure
 from benchmarks.playback import BackgroundStreams, PlaybackClock
 from benchmarks.report_sections import model_facts, pair
 from benchmarks.timing import time_ticks
 from oscine import SpeechRequest
-from oscine.errors import OscineError, OverloadedError, RequestError
+from oscine.errors import ConfigError, OverloadedError
 from oscine.runner.backend import BackendOptions
 from oscine.runner.cpu.codec import CpuCodec
 from oscine.runner.factory import make_backend
-from oscine.runner.memory_budget import plan_memory
 from oscine.runner.runner import FrameOutput
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import AudioChunk, Command
@@ -31,7 +30,7 @@ from tests.manual_engine import ManualEngine
 pytestmark = pytest.mark.slow
 
 CPU = torch.device("cpu")
-SHORT = MeasurementPlan(rows=(1, 2), frames=2, context=1, probes=1)
+SHORT = "--device cpu --rows 2 1 --frames 2 --context 1 --probes 1"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -49,7 +48,7 @@ def checkpoint(small_checkpoints: CheckpointMaker) -> Path:
 
 @pytest.fixture(scope="module")
 def figures(checkpoint: Path) -> dict:
-    return measure(checkpoint, SHORT, device="cpu")
+    return measure(checkpoint, arguments(SHORT.split()))
 
 
 # --- ticks ---
@@ -98,15 +97,7 @@ def test_ticks_overlap_as_in_the_engine_and_the_first_is_not_counted(ready: bool
 
 
 def codes_of(loaded: LoadedCheckpoint, codec: bool) -> np.ndarray:
-    budget = plan_memory(
-        loaded.model.config,
-        slots=2,
-        positions_per_slot=128,
-        positions_total=None,
-        element_bytes=4,
-        available_bytes=None,
-    )
-    runner = SlotRunner(make_backend(loaded.model, budget, BackendOptions(codec=codec)))
+    runner = SlotRunner(make_backend(loaded.model, loaded.budget(2, 128), BackendOptions(codec=codec)))
     request = SpeechRequest(text="Hello there.", seed=3, max_new_tokens=9)
     runner.admit(loaded.assign(1, request))
     return np.concatenate([runner.collect(runner.launch([1])).codes for _ in range(4)])
@@ -198,75 +189,30 @@ def test_the_engine_ends_with_the_measurement(figures: dict) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "oscine-engine"]
 
 
-def test_the_command_prints_a_table_and_writes_its_result(
+def test_the_command_prints_a_table_and_its_result_is_named_by_the_size(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "model.json"
-    words = [str(checkpoint), "--rows", "1", "--frames", "1", "--context", "1", "--probes", "1"]
-    words += ["--device", "cpu", "--name", "[/red] small", "--out", str(out)]
-    monkeypatch.setattr(sys, "argv", ["model.py", *words])
-    bench_model(words)
+    asked: list[tuple[Path, str]] = []
+    monkeypatch.setattr("benchmarks.model.random_weights", lambda *where, endless: asked.append(where) or checkpoint)
+    words = f"model.py --size 1b7 --scratch {tmp_path} --out {tmp_path} --device cpu --rows 1 --frames 1 --context 1"
+    monkeypatch.setattr(sys, "argv", [*words.split(), "--probes", "1"])
+    main()
     printed = capsys.readouterr().out
-    assert "[/red] small (times: p50 / p95 ms)" in printed and "Memory: " in printed
-    result = json.loads(out.read_text())
-    assert result["command"].startswith("python ") and checkpoint.name in result["command"]
-    assert str(checkpoint) not in result["command"] and "--out" not in result["command"]
-    assert result["versions"]["torch"] == torch.__version__
+    assert "times: p50 / p95 ms" in printed and "Memory: " in printed and asked == [(tmp_path, "1b7")]
+    result = json.loads((tmp_path / "bench-model-1b7.json").read_text())
+    assert result["command"].startswith("python ") and str(tmp_path) not in result["command"]
     row = result["figures"]["with_codec"]["rows"]["1"]
     assert pair(row["frame_ms"]).split(" / ")[0] in printed
 
 
-def test_random_weights_of_a_published_size_are_named_by_it(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[Path, str]] = []
-    monkeypatch.setattr("benchmarks.model.random_weights", lambda *where, endless: asked.append(where) or checkpoint)
-    words = ["--size", "1b7", "--scratch", str(tmp_path), "--rows", "1", "--frames", "1", "--context", "1"]
-    bench_model([*words, "--probes", "1", "--device", "cpu", "--out", str(tmp_path / "model.json")])
-    assert asked == [(tmp_path, "1b7")] and json.loads((tmp_path / "model.json").read_text())["name"] == "1.7B"
-
-
-def refusal(*words: object) -> OscineError:
-    with pytest.raises(OscineError) as raised:
-        bench_model([*map(str, words)])
-    assert "\n" not in str(raised.value)
-    return raised.value
-
-
-def test_an_unwritable_out_path_is_refused_before_anything_is_measured(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("benchmarks.model.measure", lambda *_, **__: pytest.fail("measured"))
-    (tmp_path / "file").write_text("")
-    for out in (tmp_path, tmp_path / "file" / "x.json"):
-        assert str(refusal(checkpoint, "--out", out)).startswith(f"cannot write --out {str(out)!r}")
-
-
-def test_more_streams_than_fit_name_the_option_rows(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_is_refused(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="the checkpoint has 32768 positions"):
+        measure(checkpoint, arguments([*SHORT.split(), "--frames", "40000"]))
     monkeypatch.setattr("benchmarks.model.free_bytes", lambda device: 2**29)
-    message = str(refusal(checkpoint, "--rows", "1,100000", "--device", "cpu"))
-    assert message.startswith("--rows 100000 does not fit: 100000 slots of") and "use fewer rows" in message
-    assert "engine." not in message  # the command has no such setting
+    with pytest.raises(ConfigError, match="100000 slots of"):
+        measure(checkpoint, arguments([*SHORT.split(), "--rows", "1", "100000"]))
 
 
 def test_one_thread_is_singular(figures: dict) -> None:
     assert "plain PyTorch, 1 thread)" in model_facts(figures | {"threads": 1})[0]
     assert "plain PyTorch, 3 threads)" in model_facts(figures | {"threads": 3})[0]
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"rows": ()}, "each at least 1"),
-        ({"rows": (0, 4)}, "each at least 1"),
-        ({"frames": 0}, "frames must be at least 1"),
-    ],
-)
-def test_a_plan_that_measures_nothing_is_refused(changed: dict, said: str) -> None:
-    with pytest.raises(RequestError, match=said):
-        MeasurementPlan(**changed)
-
-
-def test_more_positions_than_the_checkpoint_has_are_refused(checkpoint: Path) -> None:
-    with pytest.raises(RequestError, match="32768; use fewer frames"):
-        measure(checkpoint, MeasurementPlan(rows=(1,), frames=40_000), device="cpu")
