@@ -8,7 +8,7 @@ admission    host time of an admission, by part     first_audio  the stages of t
 demo_recordings   the demo voice on a GPU, alone and in company, for `oscine eval`
 on_gpu       the GPU tests and most of these that need a GPU, within a time limit; --list shows its steps
 gpu_tests    counts of the GPU tests                 sanitize     the CUDA kernels under compute-sanitizer
-python_api   `Oscine`: alone and in a batch        compare_servers   two results of `server` side by side
+python_api   `Oscine`: alone and in a batch        cpu          published sizes on a CPU
 report       writes docs/benchmarks.md, its plots, and the tables of the README from docs/results/*.json
 """
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import multiprocessing
 import time
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
 import numpy as np
 
+from benchmarks.instant_engine import Client
+from benchmarks.piped_server import piped_server
 from benchmarks.results import read_arguments
 from oscine_bench.benchmark import open_client, run_async
 from oscine_bench.exchange import Exchange
@@ -28,7 +29,6 @@ from oscine_bench.workload import load_workload
 CHUNK_S = 0.08
 CHUNK_BYTES = 3840
 FIRST_S = 0.020  # from the request to the first chunk; the second comes with it, so that no player runs dry
-HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: audio/pcm\r\ntransfer-encoding: chunked\r\n\r\n"
 NOISE = np.random.default_rng(0).integers(-8000, 8000, CHUNK_BYTES // 2 - 4).astype("<i2").tobytes()
 
 
@@ -36,43 +36,37 @@ def stamped_chunk() -> bytes:
     return b"%x\r\n" % CHUNK_BYTES + time.perf_counter_ns().to_bytes(8, "little") + NOISE + b"\r\n"
 
 
-class ScriptedServer(asyncio.Protocol):
+class ScriptedServer:
     """Sends chunk n at FIRST_S + max(0, n - 1) * CHUNK_S after the request."""
 
-    chunks = 0
+    def __init__(self, chunks: int) -> None:
+        self._chunks = chunks
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport: Any = transport
-        self._received = b""
+    def ask(self, body: bytes, client: asyncio.Transport) -> None:
+        loop = asyncio.get_running_loop()
+        begin_s = loop.time() + FIRST_S
+        loop.call_at(begin_s, self._send, client, 0, begin_s)
 
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        head, search_outcome, body = self._received.partition(b"\r\n\r\n")
-        if search_outcome and len(body) >= int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]):
-            self._received = b""
-            loop = asyncio.get_running_loop()
-            begin_s = loop.time() + FIRST_S
-            loop.call_at(begin_s, self._send, 0, begin_s)
-
-    def _send(self, index: int, begin_s: float) -> None:
-        if self._transport.is_closing():
+    def _send(self, client: asyncio.Transport, index: int, begin_s: float) -> None:
+        if client.is_closing():
             return
-        self._transport.write((HEAD if index == 0 else b"") + stamped_chunk())
+        client.write(stamped_chunk())
         index += 1
-        if index == self.chunks:
-            self._transport.write(b"0\r\n\r\n")
+        if index == self._chunks:
+            client.write(b"0\r\n\r\n")
         elif index == 1:
-            self._send(index, begin_s)
+            self._send(client, index, begin_s)
         else:
-            asyncio.get_running_loop().call_at(begin_s + (index - 1) * CHUNK_S, self._send, index, begin_s)
+            asyncio.get_running_loop().call_at(begin_s + (index - 1) * CHUNK_S, self._send, client, index, begin_s)
 
 
 def serve(pipe: Pipe, chunks: int) -> None:
     async def main() -> None:
-        ScriptedServer.chunks = chunks
-        server = await asyncio.get_running_loop().create_server(ScriptedServer, "127.0.0.1", 0, backlog=4096)
+        loop, stopped, script = asyncio.get_running_loop(), asyncio.Event(), ScriptedServer(chunks)
+        loop.add_reader(pipe.fileno(), stopped.set)
+        server = await loop.create_server(lambda: Client(script), "127.0.0.1", 0, backlog=4096)
         pipe.send(server.sockets[0].getsockname()[1])
-        await asyncio.get_running_loop().create_future()
+        await stopped.wait()
 
     run_async(main())
 
@@ -92,8 +86,8 @@ class Delays:
             self.seconds += (np.frombuffer(exchange.arrived_s)[reads] - sent_s).tolist()
 
 
-async def measure(port: int, load: OfferedLoad, length: RunLength) -> dict[str, Any]:
-    target = Target(url=f"http://127.0.0.1:{port}")
+async def measure(url: str, load: OfferedLoad, length: RunLength) -> dict[str, Any]:
+    target = Target(url=url)
     delays = Delays()
     async with open_client(target, timeout_s=60) as client:
         row = await LoadRun(client, target, load_workload("english"), load, length, keep=delays).run()
@@ -105,19 +99,11 @@ def main() -> None:
     options = read_arguments(
         __doc__, rate=100.0, seconds=(5.0, "of audio in each response"), duration=20.0, json=(False, "every figure"),
     )  # fmt: skip
-    here, there = multiprocessing.Pipe()
-    chunks = round(options.seconds / CHUNK_S)
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(there, chunks), daemon=True)
-    server.start()
-    port = here.recv()
-    rows = {
-        "one stream": run_async(measure(port, OfferedLoad("closed", 1), RunLength(requests=2, warmup_s=0))),
-        f"{options.rate:g} requests/s": run_async(
-            measure(port, OfferedLoad("open", options.rate), RunLength(options.duration, warmup_s=options.seconds + 1))
-        ),
-    }
-    server.terminate()
-    server.join()
+    chunks, loaded = round(options.seconds / CHUNK_S), RunLength(options.duration, warmup_s=options.seconds + 1)
+    with piped_server(serve, chunks) as server:
+        alone = run_async(measure(server.url, OfferedLoad("closed", 1), RunLength(requests=2, warmup_s=0)))
+        many = run_async(measure(server.url, OfferedLoad("open", options.rate), loaded))
+    rows = {"one stream": alone, f"{options.rate:g} requests/s": many}
     if options.json:
         print(json.dumps(rows, indent=1))
         return

@@ -59,19 +59,6 @@ class Launch:
         return next(value for value in self.args if isinstance(value, Rows))
 
     @property
-    def shape(self) -> str:
-        if layer := self.layer:
-            past = f" past {(layer.taps - 1) * layer.dilation}" if layer.taps > 1 else ""
-            size = len(self.rows) * layer.columns
-            return f"{layer.taps} x {layer.inputs} -> {len(layer.weight)}, {size} columns{past}"
-        if unit := self.unit:
-            first = unit.conv1
-            size, past = len(self.rows) * first.columns, f" past {(first.taps - 1) * first.dilation}"
-            return f"unit of {unit.channels}, {size} columns{past}"
-        ring = self.args[{"dequantize": 4, "attend": 1, "depthwise_norm": 0}[self.wrapper]]
-        return f"{[*ring.shape[1:]]} x {len(self.rows)}"
-
-    @property
     def flops(self) -> int:
         layers = [self.unit.conv1, self.unit.conv2] if self.unit else [self.layer] if self.layer else []
         return sum(2 * len(self.rows) * layer.columns * layer.weight.numel() for layer in layers)

@@ -24,7 +24,7 @@ import torch
 
 from benchmarks.checkpoints import random_weights
 from benchmarks.loaded_checkpoint import LoadedCheckpoint
-from benchmarks.report_cpu import cpu_tables
+from benchmarks.report_sections import cpu_tables
 from benchmarks.report_table import SIZES
 from benchmarks.results import SCRATCH, read_arguments, save, stopwatch
 from benchmarks.timing import time_ticks

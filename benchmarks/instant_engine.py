@@ -145,6 +145,10 @@ def speak(front: socket.socket) -> None:
         engine.enqueue(str(number), request, partial(deliver, number))
 
 
+class Asked(Protocol):
+    def ask(self, body: bytes, client: asyncio.Transport) -> None: ...
+
+
 class BareServer:
     def __init__(self, engine: asyncio.StreamWriter) -> None:
         self._engine, self._numbers = engine, itertools.count()
@@ -169,14 +173,16 @@ async def serve_until(stop: Pipe, listener: socket.socket, engine: socket.socket
     chunks, requests = await asyncio.open_connection(sock=engine)
     server = BareServer(requests)
     answering = loop.create_task(server.answer(chunks))
-    async with await loop.create_server(lambda: _Client(server), sock=listener):
+    async with await loop.create_server(lambda: Client(server), sock=listener):
         await stopped.wait()
     answering.cancel()
     requests.close()
 
 
-class _Client(asyncio.Protocol):
-    def __init__(self, server: BareServer) -> None:
+class Client(asyncio.Protocol):
+    """A client's connection. It answers each request with a head; `server` is asked for the chunks."""
+
+    def __init__(self, server: Asked) -> None:
         self._server = server
         self._body = bytearray()
 

@@ -20,7 +20,6 @@ from benchmarks import report_demo as demo
 from benchmarks import report_pages as pages
 from benchmarks import report_sections as sections
 from benchmarks import report_server as server
-from benchmarks.report_cpu import cpu_section
 from benchmarks.report_table import RESULTS, ROOT, Result, load, marked_if_older, paragraph
 from demo_card import demo_card
 from demo_files import CARD, DEMO
@@ -82,7 +81,7 @@ class Report:
             "eval-demo": demo.demo_load_section,
             "eval-demo-gpu-*": demo.demo_gpu_section,
             "listeners-demo": demo.demo_speed_section,
-            "cpu": cpu_section,
+            "cpu": sections.cpu_section,
             "listeners-cpu": sections.cpu_listeners_section,
             "server-cpu": server.load_section,
             "model": sections.reference_section,

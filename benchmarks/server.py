@@ -13,7 +13,6 @@ interrupted. This process is the client and does not load torch.
 from __future__ import annotations
 
 import argparse
-import http.client
 import os
 import secrets
 import shutil
@@ -26,14 +25,13 @@ from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 
 from benchmarks.checkpoints import KINDS, POSITIONS, WEIGHTS, checkpoint
 from benchmarks.report_table import SIZES
 from benchmarks.results import command_words, read_arguments, stopwatch
-from benchmarks.server_process import Figures, Footprints, ServerProcess
+from benchmarks.server_process import Figures, Footprints, ServerProcess, fetch, form
 from oscine.audio.clips import pcm16, wav_header
 from oscine.audio.pcm import FRAME_RATE_HZ
 from oscine.errors import OscineError
@@ -135,20 +133,9 @@ def upload_voice(url: str) -> None:
     noise = np.random.default_rng(0).normal(0, 0.1, int(CLIP_S * rate_hz)).astype(np.float32)
     clip = wav_header(rate_hz, len(noise)) + pcm16(noise).tobytes()
     fields = {"name": VOICE, "consent": "noise, not a person's voice", "ref_text": "A few words of reference."}
-    mark = secrets.token_hex(16)
-    parts = [f'name="{name}"\r\n\r\n{value}'.encode() for name, value in fields.items()]
-    parts.append(b'name="audio_sample"; filename="clip.wav"\r\ncontent-type: audio/wav\r\n\r\n' + clip)
-    body = b"".join(b"--%s\r\ncontent-disposition: form-data; %s\r\n" % (mark.encode(), part) for part in parts)
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
-    try:
-        headers = {"content-type": f"multipart/form-data; boundary={mark}"}
-        connection.request("POST", "/v1/audio/voices", body + f"--{mark}--\r\n".encode(), headers)
-        answer = connection.getresponse()
-        message = answer.read().decode()
-        if answer.status != 200:
-            sys.exit(f"the server refused the voice ({answer.status}): {message}")
-    finally:
-        connection.close()
+    status, message = fetch(url, "/v1/audio/voices", *form(fields, clip))
+    if status != 200:
+        sys.exit(f"the server refused the voice ({status}): {message}")
 
 
 # --- the loads ---
@@ -169,37 +156,30 @@ class Trial:
         return {**self.bench.figures(self.rows), "span": span}
 
     def run(self, load: OfferedLoad) -> None:
-        self.bench.length = RunLength(self._seconds(load), warmup_s=WARMUP_S)
-        self.bench.on_row = self._report
+        """Longer at low rates."""
+        seconds = self.seconds if load.kind == "closed" else max(self.seconds, seconds_for_p95(load.value))
+        self.bench.length, self.bench.on_row = RunLength(seconds, warmup_s=WARMUP_S), self._report
         self.rows += run_async(self.bench.run([load]))
         self.save(self.figures())
 
     def search(self, limits: SearchLimits) -> float | None:
+        """Begins at the highest rate that has held already, or a low one."""
         tried: list[Row] = []
         held: Row = {"limits": asdict(limits), "rate_per_s": None, "tried": tried}
 
         def keep(row: Row) -> None:
-            broken = limits.violations(row)
-            tried.append(
-                {"rate_per_s": row["load"]["value"], "first_audio_ms": row["first_audio_ms"], "broken": broken}
-            )
+            rate_per_s, broken = row["load"]["value"], row["limits_broken"]
+            tried.append({"rate_per_s": rate_per_s, "first_audio_ms": row["first_audio_ms"], "broken": broken})
             held["rate_per_s"] = max((one["rate_per_s"] for one in tried if not one["broken"]), default=None)
             self._report(row)
             self.say(f"   {'; '.join(broken) or 'holds'}")
             self.save({**self.figures(), "search": held})
 
         self.bench.length, self.bench.on_row = RunLength(self.seconds, warmup_s=WARMUP_S), keep
-        range_per_s = {"first": self._first_rate(limits), "max_rate": MAX_SEARCH_PER_S, "resolution": SEARCH_RESOLUTION}
-        return run_async(self.bench.search(limits, **range_per_s)).rate_per_s
-
-    def _seconds(self, load: OfferedLoad) -> float:
-        """Longer at low rates."""
-        return self.seconds if load.kind == "closed" else max(self.seconds, seconds_for_p95(load.value))
-
-    def _first_rate(self, limits: SearchLimits) -> float:
-        """The highest rate that has held already, or a low one."""
         opened = [row for row in self.rows if row["load"]["kind"] == "open" and not limits.violations(row)]
-        return max((row["load"]["value"] for row in opened), default=SEARCH_FROM_PER_S)
+        first = max((row["load"]["value"] for row in opened), default=SEARCH_FROM_PER_S)
+        range_per_s = {"first": first, "max_rate": MAX_SEARCH_PER_S, "resolution": SEARCH_RESOLUTION}
+        return run_async(self.bench.search(limits, **range_per_s)).rate_per_s
 
     def _report(self, row: Row) -> None:
         expected_s, made_s = (self.bench.target.frames or 0) / FRAME_RATE_HZ, row["audio_s"]

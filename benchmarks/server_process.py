@@ -9,6 +9,7 @@ import http.client
 import json
 import os
 import re
+import secrets
 import signal
 import subprocess
 import sys
@@ -177,15 +178,29 @@ class Starvation:
 # --- its metrics ---
 
 
-def fetch(url: str, path: str) -> tuple[int, str]:
-    """Status and body, over a new connection without a proxy."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
+def fetch(
+    url: str, path: str, body: bytes | None = None, kind: str = "application/json", method: str = ""
+) -> tuple[int, str]:
+    """Status and answer, over a new connection without a proxy."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
     try:
-        connection.request("GET", path)
+        headers = {"content-type": kind} if body is not None else {}
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # refused before all of the body was read
+            connection.request(method or ("GET" if body is None else "POST"), path, body, headers)
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
     finally:
         connection.close()
+
+
+def form(fields: Mapping[str, str], clip: bytes = b"") -> tuple[bytes, str]:
+    """The body of an upload, and its content type."""
+    mark = secrets.token_hex(16)
+    parts = [f'name="{name}"\r\n\r\n{value}'.encode() for name, value in fields.items()]
+    if clip:
+        parts.append(b'name="audio_sample"; filename="clip.wav"\r\ncontent-type: audio/wav\r\n\r\n' + clip)
+    body = b"".join(b"--%s\r\ncontent-disposition: form-data; %s\r\n" % (mark.encode(), part) for part in parts)
+    return body + f"--{mark}--\r\n".encode(), f"multipart/form-data; boundary={mark}"
 
 
 class Figures:

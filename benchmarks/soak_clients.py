@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import connect
@@ -22,6 +22,7 @@ from websockets.client import ClientProtocol
 from websockets.exceptions import ConnectionClosed
 from websockets.uri import parse_uri
 
+from benchmarks.server_process import fetch, form
 from oscine_bench.exchange import BenchClient, Exchange
 from oscine_bench.http_client import HttpClient
 from oscine_bench.summary import analyze
@@ -302,7 +303,7 @@ class SoakClients:
 
     async def _send_refused(self, number: int) -> str:
         body, expected = _REFUSED[number % len(_REFUSED)]
-        status = await self._post("/v1/audio/speech", body, "application/json")
+        status = await self._post("/v1/audio/speech", body)
         if status == 503:
             return "not_ready"
         return "ok" if status == expected else f"status {status} instead of {expected}"
@@ -324,25 +325,14 @@ class SoakClients:
         name = f"soak-{number}"
         vector = json.dumps([random.Random(number).uniform(-1, 1) for _ in range(1024)])
         fields = {"name": name, "consent": "random numbers, not a person", "speaker_embedding": vector}
-        parts = (f'content-disposition: form-data; name="{key}"\r\n\r\n{value}\r\n' for key, value in fields.items())
-        body = "".join(f"--mark\r\n{part}" for part in parts) + "--mark--\r\n"
-        status = await self._post("/v1/audio/voices", body.encode(), "multipart/form-data; boundary=mark")
+        status = await self._post("/v1/audio/voices", *form(fields))
         if status == 200:
-            status = await self._post(f"/v1/audio/voices/{name}", b"", "text/plain", method="DELETE")
+            status = await self._post(f"/v1/audio/voices/{name}", None, method="DELETE")
         return "not_ready" if status == 503 else "ok" if status in (200, 400) else f"status {status}"
 
-    async def _post(self, path: str, body: bytes, kind: str, method: str = "POST") -> int:
-        reader, writer = await asyncio.open_connection(*self._netloc.split(":"))
-        try:
-            head = f"{method} {path} HTTP/1.1\r\nhost: {self._netloc}\r\ncontent-type: {kind}\r\nconnection: close\r\n"
-            writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
-            status_line = await reader.readline()
-            await reader.read()
-            return int(status_line.split()[1])
-        except IndexError:
-            raise EOFError("the connection was closed without an answer") from None
-        finally:
-            writer.close()
+    async def _post(self, *request: Any, **more: Any) -> int:
+        status, _ = await asyncio.to_thread(fetch, self._url, *request, **more)
+        return status
 
 
 def _digest(exchange: Exchange) -> str:

@@ -56,7 +56,7 @@ def test_a_launch_repeats_its_results_with_any_tile_that_runs(
 ) -> None:
     launches = step.launches()
     assert {launch.wrapper for launch in launches} == {"dequantize", "conv", "attend", "depthwise_norm", "last_conv"}
-    assert all(launch.shape and launch.floor_us > 0 for launch in launches)
+    assert all(launch.floor_us > 0 for launch in launches)
     names = layer_names(step.codec)
     assert all(id(launch.layer) in names for launch in launches if launch.layer)
     tiles = [Tile(16, 16, 0, 16, 1, 4, 2), Tile(32, 16, 0, 32, 1, 4, 2), Tile(16, 16, 2, 16, 1, 4, 2)]
@@ -79,7 +79,7 @@ def test_a_unit_repeats_its_results_in_one_launch(workspace: Workspace, monkeypa
     monkeypatch.setattr(codec_sweep, "unit_candidates", lambda channels, columns: [good, wrong])
     monkeypatch.setitem(UNITS, 48, (good,) * 4)
     launches = step.launches()
-    assert [launch.shape[:10] for launch in launches if launch.wrapper == "fused_unit"] == ["unit of 48"] * 3
+    assert [launch.unit.channels for launch in launches if launch.wrapper == "fused_unit"] == [48] * 3
     names = layer_names(step.codec)
     assert all(launch.flops and launch.nbytes and id(launch.unit) in names for launch in launches if launch.unit)
     (group,) = groups(step.units())

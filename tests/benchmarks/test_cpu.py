@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import cpu
-from benchmarks.report_cpu import cpu_section
+from benchmarks.report_sections import cpu_section
 from tests.conftest import CheckpointMaker
 
 pytestmark = pytest.mark.slow
