@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
+import multiprocessing
 import re
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,12 @@ from oscine.kernels.cuda.program import Program
 
 LIMITS_S = {"checks": 40.0, "tiled": 30.0, "frames-1b7": 60.0, "frames-0b6": 45.0, "times": 45.0, "sweep": 120.0}
 _RESULTS = {"checks": "cuda-checks", "tiled": "cuda-tiled", "sweep": "cuda-sweep"}
-_WARM = "warm"  # compiles the Triton kernels, in several processes at a time
-_WARM_PROCESSES = 8
+_WARM_PROCESSES = 8  # a Triton kernel takes a second to compile, and one process compiles one at a time
 _WITHOUT_TRITON = {"tiled", "sweep"}
 _WARM_LIMIT_S = 60.0
 DEFAULT_SECTIONS = ("checks", "frames-1b7", "frames-0b6", "times")
 DEFAULT_ROWS = (1, 8, 32, 64, 128)
+SPAWN = multiprocessing.get_context("spawn")
 
 
 def compile_all(cubins: CubinCache, programs: list[Program]) -> dict[str, Any]:
@@ -77,65 +77,59 @@ def show_resources(compiler: NvccCompiler, programs: list[Program]) -> bool:
     return not any(spilled for _, _, spilled in found)
 
 
-def run_section(options: argparse.Namespace, cubins: CubinCache) -> None:
-    """Runs in the section's own process."""
-    report = cuda_kernels.Report(options.part, LIMITS_S.get(options.section, 0.0))
+def run_section(section: str, options: argparse.Namespace, part: Path) -> None:
+    """Runs in the section's own process, and leaves its figures in `part`."""
+    report, cubins, rows = cuda_kernels.Report(part, LIMITS_S[section]), cubins_of(options), rows_of(section, options)
 
     def make(normed: Tensor, *, programmatic: bool = True) -> CudaOperations:
         return CudaOperations(normed, cubins, programmatic=programmatic)
 
     torch.zeros(1, device="cuda")  # makes the context in which kernels are loaded
     try:
-        if options.section == _WARM:
-            cuda_kernels.warm_triton(options.share, _WARM_PROCESSES)
-        elif options.section == "checks":
+        if section == "checks":
             cuda_kernels.run_checks(report, make)
-        elif options.section == "times":
-            cuda_kernels.run_times(report, make, options.rows)
-        elif options.section == "sweep":
-            cuda_plans.sweep_products(report, make(cuda_kernels.buffers()), options.rows, options.products)
-        elif options.section == "tiled":
+        elif section == "times":
+            cuda_kernels.run_times(report, make, rows)
+        elif section == "sweep":
+            cuda_plans.sweep_products(report, make(cuda_kernels.buffers()), rows, options.products)
+        elif section == "tiled":
             cuda_plans.run_tiled(report, make(cuda_kernels.buffers()))
         else:
             from benchmarks.cuda_frame import run_frames  # needs msgspec, which the other sections do without
 
-            run_frames(report, options.section.removeprefix("frames-"), options.rows, options.context, make)
+            run_frames(report, section.removeprefix("frames-"), rows, options.context, make)
     except cuda_kernels.OutOfTimeError as error:
         print(f"out of time before {error}", flush=True)
     report.save()
 
 
-def start_warm_up(options: argparse.Namespace) -> list[subprocess.Popen[bytes]]:
-    """A Triton kernel takes a second to compile, and one process compiles one at a time."""
-    words = [sys.executable, "-m", "benchmarks.cuda_chain", "--section", _WARM, "--compiler", options.compiler]
-    return [
-        subprocess.Popen([*words, "--share", str(share), "--part", os.devnull], stdout=subprocess.DEVNULL)
-        for share in range(_WARM_PROCESSES)
-    ]
+def cubins_of(options: argparse.Namespace) -> CubinCache:
+    return CubinCache(options.cubins, NvccCompiler("nvcc") if options.compiler == "nvcc" else find_compiler())
 
 
 def rows_of(section: str, options: argparse.Namespace) -> Sequence[int]:
     return options.rows or (cuda_plans.SWEEP_ROWS if section == "sweep" else DEFAULT_ROWS)
 
 
+def ended(process: SpawnProcess, within_s: float) -> int | str:
+    """The exit status of a process, which is killed if it hangs."""
+    process.join(within_s)
+    if process.exitcode is not None:
+        return process.exitcode
+    process.kill()
+    process.join()
+    return "timeout"
+
+
 def start_section(section: str, options: argparse.Namespace) -> dict[str, Any]:
     print(f"--- {section}", flush=True)
     with tempfile.TemporaryDirectory() as name:
-        part = Path(name) / "part.json"
-        words = ["--section", section, "--part", str(part), "--cubins", str(options.cubins)]
-        words += ["--context", str(options.context), "--compiler", options.compiler]
-        words += ["--rows", *map(str, rows_of(section, options)), "--products", options.products]
-        begun = time.monotonic()
-        code: int | str
-        try:
-            # Longer than the section's own limit: this one is for kernels that hang.
-            code = subprocess.run(
-                [sys.executable, "-m", "benchmarks.cuda_chain", *words], timeout=LIMITS_S[section] + 40, check=False
-            ).returncode
-        except subprocess.TimeoutExpired:
-            code = "timeout"
+        part, begun_s = Path(name) / "part.json", time.monotonic()
+        process = SPAWN.Process(target=run_section, args=(section, options, part))
+        process.start()
+        code = ended(process, LIMITS_S[section] + 40)  # longer than the section's own limit: for kernels that hang
         figures = json.loads(part.read_text()) if part.exists() else {}
-        return figures | {"exit": code, "s": time.monotonic() - begun}
+        return figures | {"exit": code, "s": time.monotonic() - begun_s}
 
 
 def result_name(section: str) -> str:
@@ -154,31 +148,26 @@ def main() -> None:
         sections={"nargs": "+", "choices": list(LIMITS_S), "default": list(DEFAULT_SECTIONS)},
         rows={"nargs": "+", "type": int, "help": f"default: {DEFAULT_ROWS}"},
         products=("", "of a sweep: those whose names begin so; default: all"), context=64,
-        compile_only=(False, "needs no GPU"), section=(str, argparse.SUPPRESS), part=(Path, argparse.SUPPRESS),
-        share=(0, argparse.SUPPRESS),
+        compile_only=(False, "needs no GPU"),
     )  # fmt: skip
-    compiler = NvccCompiler("nvcc") if options.compiler == "nvcc" else find_compiler()
-    cubins = CubinCache(options.cubins, compiler)
-    if options.section:
-        run_section(options, cubins)
-        return
+    cubins = cubins_of(options)
     wanted = cuda_kernels.programs()
     if "tiled" in options.sections:
         wanted += cuda_plans.tiled_check_programs()
     if "sweep" in options.sections:
         wanted += cuda_plans.sweep_programs(rows_of("sweep", options), options.products)
-    if options.compile_only and isinstance(compiler, NvccCompiler):
-        sys.exit(not show_resources(compiler, wanted))
-    beside_triton = set(options.sections) - _WITHOUT_TRITON
-    warming = start_warm_up(options) if beside_triton and not options.compile_only else []
+    if options.compile_only and isinstance(cubins.compiler, NvccCompiler):
+        sys.exit(not show_resources(cubins.compiler, wanted))
+    beside_triton = bool(set(options.sections) - _WITHOUT_TRITON) and not options.compile_only
+    shares = [(share, _WARM_PROCESSES) for share in range(_WARM_PROCESSES * beside_triton)]
+    warming = [SPAWN.Process(target=cuda_kernels.warm_triton, args=share) for share in shares]
+    for process in warming:
+        process.start()
     compiled = compile_all(cubins, wanted)
     if options.compile_only:
         sys.exit(bool(compiled["failures"]))
     for process in warming:
-        try:
-            process.wait(_WARM_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
+        ended(process, _WARM_LIMIT_S)
     done: dict[str, dict[str, Any]] = {}
     for section in options.sections:
         done[section] = start_section(section, options)
