@@ -1,7 +1,7 @@
 """Measurements of Oscine. Not part of the wheel; run a module from the repository root: `python -m benchmarks.frame`.
 
 frame        one frame on a GPU, part by part       server       `oscine serve` under `oscine bench`, one machine
-model        the engine without a server            stress       overload, vanishing clients, kill -9
+model        the engine without a server            soak         long load, overload, vanishing clients, kill -9
 listeners    streams that one engine can sustain    front_end    the server over an engine without a model
 check_model  GPU against CPU, full-size weights     client_selftest   accuracy of the bench client
 admission    host time of an admission, by part     first_audio  the stages of the time to the first audio

@@ -143,18 +143,10 @@ def compile_recorded(recordings: list[Any], capability: int, processes: int) -> 
     """Compiles in parallel and without the GPU, into Triton's cache on disk; before this process uses the GPU, as
     compilation forks."""
     programs, begun_s = distinct_programs(recordings, gpu_target(capability)), time.perf_counter()
-    problems: dict[str, str] = {}
-
-    def report(result: Compiled, done: int) -> None:
-        if result.problem:
-            problems[result.name] = result.problem
-            print(f"{result.name}: {result.problem}", flush=True)
-        if done % 100 == 0:
-            print(f"{done} of {len(programs)} programs compiled", flush=True)
-
-    compile_programs(programs, gpu_target(capability), processes, report)
-    seconds = time.perf_counter() - begun_s
-    print(f"{len(programs)} programs compiled in {seconds:.0f} s, {len(problems)} failed", flush=True)
+    results: list[Compiled] = []
+    compile_programs(programs, gpu_target(capability), processes, lambda result, done: results.append(result))
+    problems, seconds = {one.name: one.problem for one in results if one.problem}, time.perf_counter() - begun_s
+    print(f"{len(programs)} programs compiled in {seconds:.0f} s, failed: {problems}", flush=True)
     return {"programs": len(programs), "seconds": seconds, "problems": problems}
 
 

@@ -44,6 +44,7 @@ from random_codec import random_codec
 Figures = dict[str, Any]
 AnyTile = Tile | UnitTile | None  # None: a residual unit in two launches
 SECTIONS = ("tiles", "units", "table")
+_CAPABILITY = 90  # of the GPU: 9.0
 _PARTIALS, _ARRIVALS = 1 << 26, 1 << 16
 _SHOWN = 4
 
@@ -254,17 +255,13 @@ def measure(options: argparse.Namespace, figures: Figures) -> None:
 def main() -> None:
     options = read_arguments(
         __doc__, out=Path(".cache/gpu"), rows=[8, 128, 32], sections=list(SECTIONS),
-        capability=(90, "of the GPU: 90 for 9.0"), seconds=(100.0, "of the measurement: later shapes are left out"),
-        compile_only=False,
+        seconds=(100.0, "of the measurement: later shapes are left out"),
     )  # fmt: skip
-    options.out.mkdir(parents=True, exist_ok=True)
-    processes = len(os.sched_getaffinity(0))
     figures: Figures = {"triton": triton.__version__}
     # Before this process uses the GPU: compilation forks.
-    compiled = options.rows, max(STEP_ROWS), options.capability, processes, options.sections
+    compiled = options.rows, max(STEP_ROWS), _CAPABILITY, len(os.sched_getaffinity(0)), options.sections
     _guarded(figures, "compiled", lambda: compile_all(*compiled))
-    if not options.compile_only:
-        measure(options, figures)
+    measure(options, figures)
     print(save(options.out, "codec_sweep", figures))
 
 

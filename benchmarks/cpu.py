@@ -9,13 +9,11 @@ the same share of the time, and at least one turn; a busy machine can therefore 
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,19 +100,18 @@ def resident_mib() -> dict[str, int]:
 
 
 def alone(folder: Path, kind: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.cpu", "--alone", str(folder), "--kinds", kind]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    """Seconds to load, and memory after a frame, in a process of its own."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(measure_alone, folder, kind).result()
 
 
-def measure_alone(folder: Path, kind: str) -> None:
-    """Runs in a process of its own: prints seconds to load, and memory after a frame."""
+def measure_alone(folder: Path, kind: str) -> dict[str, Any]:
+    prepare_device(CPU)
     begun_s = time.perf_counter()
     speaker = Speaker(folder, kind, 1)
     loaded_s = time.perf_counter() - begun_s
     speaker.turn(1)
-    print(json.dumps({"loaded_s": loaded_s, "resident_mib": resident_mib()}))
+    return {"loaded_s": loaded_s, "resident_mib": resident_mib()}
 
 
 def instruction_sets() -> list[str]:
@@ -147,16 +144,11 @@ def measure(options: Any, size: str, say: Callable[[str], None]) -> dict[str, An
 def main() -> None:
     options = read_arguments(
         __doc__, sizes=["0b6", "1b7"], kinds=["fp32", "bf16", "int8"], listeners=[1, 2, 4], seconds=420,
-        scratch=SCRATCH, alone=(Path, "measures memory of this checkpoint, for the other process"),
+        scratch=SCRATCH,
     )  # fmt: skip
     prepare_device(CPU)  # the threads that the engine uses
-    if options.alone is not None:
-        measure_alone(options.alone, options.kinds[0])
-        return
     say = stopwatch()
-    figures: dict[str, Any] = {
-        "threads": torch.get_num_threads(), "instruction_sets": instruction_sets(), "sizes": {},
-    }  # fmt: skip
+    figures: dict[str, Any] = {"threads": torch.get_num_threads(), "instruction_sets": instruction_sets(), "sizes": {}}
     for size in options.sizes:
         figures["sizes"][size] = measure(options, size, say)
         path = save(options.out, "cpu", figures)

@@ -10,15 +10,7 @@ import torch
 
 from benchmarks.cuda_kernels import MAX_ROWS, PRODUCTS, Case, Figures, Report, differences, time_case, weights_of
 from oscine.kernels.cuda.launches import CHECK_ROWS, CHECK_WEIGHT_ROWS, CheckArguments, check_inputs, check_launch
-from oscine.kernels.cuda.linear import (
-    FEW_ROWS,
-    Few,
-    Plan,
-    Product,
-    choose_plan,
-    linear_launch,
-    tiled_plans,
-)
+from oscine.kernels.cuda.linear import FEW_ROWS, Few, Plan, Product, choose_plan, linear_launch, tiled_plans
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Program
 

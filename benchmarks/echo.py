@@ -22,11 +22,7 @@ from oscine.config import EchoConfig
 from oscine.engine.trimming import EchoTrimmer
 
 SENTENCES = (  # beginning and end of a reference, and another text
-    (
-        "We talked about the new plan for the shop",
-        "and the services that we want to build",
-        "Good morning, everybody.",
-    ),
+    ("We talked about the new plan for the shop", "and the services that we want to build", "Good morning, everybody."),
     ("Please bring your tickets and your bags", "before the train leaves the station tonight", "Your order is ready."),
     ("I had to carry the table alone", "because nobody else was there to help", "The meeting starts at ten."),
     ("She always starts the morning slowly", "with a cup of tea and two small cakes", "How can I help you?"),

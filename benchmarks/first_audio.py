@@ -22,11 +22,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.checkpoints import WEIGHTS, checkpoint, endless_config
+from benchmarks.clock_points import ClockPoints, read_points
 from benchmarks.piped_server import piped_server, serve_app
 from benchmarks.report_sections import STAGES, stages_table
 from benchmarks.results import read_arguments, save
 from benchmarks.server import START_S, machine_kind
-from benchmarks.timed_parts import ClockPoints, TimedEngine, TimedPlanner, TimedResponses, build_timed, read_points
+from benchmarks.timed_parts import TimedEngine, TimedPlanner, TimedResponses, build_timed
 from oscine.config import EngineConfig, PacingConfig
 from oscine.engine.remote.client import EngineClient
 from oscine.model.checkpoint import find_checkpoint

@@ -28,14 +28,7 @@ class LoadedCheckpoint:
     builder: PromptBuilder
 
     @classmethod
-    def load(
-        cls,
-        folder: Path,
-        device: torch.device,
-        dtype: torch.dtype,
-        *,
-        int8: bool = False,
-    ) -> Self:
+    def load(cls, folder: Path, device: torch.device, dtype: torch.dtype, *, int8: bool = False) -> Self:
         model = load_model(folder, device=device, dtype=dtype, int8=int8)
         tokenizer = Tokenizer.from_folder(folder)
         return cls(model, tokenizer, PromptBuilder(read_config(folder), tokenizer))

@@ -50,10 +50,7 @@ def piped_server(serve: Callable[..., None], *arguments: Any) -> Iterator[PipedS
 
 
 def serve_app(
-    pipe: Pipe,
-    app: FastAPI,
-    answer: Callable[[], Any] = lambda: None,
-    server_class: type[WebServer] = WebServer,
+    pipe: Pipe, app: FastAPI, answer: Callable[[], Any] = lambda: None, server_class: type[WebServer] = WebServer
 ) -> None:
     """Serves as `oscine serve` does, until the pipe is closed. Nobody reads the log, but its lines are written."""
     config: ServerConfig = app.state.service.config

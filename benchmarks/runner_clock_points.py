@@ -1,4 +1,4 @@
-"""Clock points in the worker: wrappers of Runner and Backend. See timed_parts.py.
+"""Clock points in the worker: wrappers of Runner and Backend. See clock_points.py.
 
 Times of a GPU are events, placed on the host's clock by the last event that the host waited for.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.timed_parts import ClockPoints, clock
+from benchmarks.clock_points import ClockPoints, clock
 from oscine.request import SamplingParams
 from oscine.runner.backend import Backend
 from oscine.runner.cuda.graphs import SideStream

@@ -3,15 +3,18 @@
     python -m benchmarks.soak                                                  ten minutes on the demo voice, a CPU
     python -m benchmarks.soak --size 1b7 --slots 128 --seconds 900 --rate 100           a GPU
     python -m benchmarks.soak --overload --size 1b7 --slots 128 --burst 256             a minute at three times the load
+    python -m benchmarks.soak --stress                               a CPU, idle otherwise; a small random checkpoint
 
 soak      Clients listen over HTTP (audio, events, WAV) and WebSocket, leave, interrupt, upload voices, and send refused
           and broken requests; the engine is killed in the first half. At the end the same seeds give the same bytes as
           at the beginning, gauges are zero, and memory is flat: its slope over the second half is stated.
 overload  Offers three times the capacity. Admitted streams have no gap, no first audio is later than queue_wait_s
           allows, and 429 has a true Retry-After: in bursts, refused clients that wait so long are admitted.
+stress    The trials of stress.py: a minute at three times the capacity, 200 clients that disconnect, kill -9.
 
-The results are docs/results/soak-<gpu or cpu>.json, short-soak-... for less than five minutes, and overload-.... A
-soak writes its own every half minute, so that an interrupted run leaves one. This process does not load torch.
+The results are docs/results/soak-<gpu or cpu>.json, short-soak-... for less than five minutes, overload-..., and
+server-cpu.json of the stress. A soak writes its own every half minute, so that an interrupted run leaves one. This
+process does not load torch.
 """
 
 from __future__ import annotations
@@ -27,12 +30,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from benchmarks import stress
-from benchmarks.checkpoints import KINDS, WEIGHTS, checkpoint
+from benchmarks.checkpoints import KINDS, WEIGHTS, checkpoint, random_weights
 from benchmarks.results import read_arguments, save, stopwatch
 from benchmarks.server import SETTINGS, START_S, gpu_used_mib, machine_kind
 from benchmarks.server_process import Figures, Footprints, ServerProcess, Starvation, fetch, serving, wait_until
@@ -56,6 +60,7 @@ _MAX_IN_FLIGHT = 4096
 _DISTURBED = ("cut", "reported", "http_503", "engine_failed", "not_ready", "malformed")
 MAX_GROWTH_MIB = 24.0  # over half of a soak; allocators keep some pages
 _MEMORY = ("front_end_mib", "engine_mib", "device_mib", "gpu_used_mib")
+_TOO_SLOW = "this machine cannot sustain a single stream: it is busy or too slow"
 _DEMO_SETTINGS = "[engine]\nslots = {slots}\n"
 
 
@@ -298,8 +303,44 @@ def _capacity(url: str, options: argparse.Namespace, say: Say) -> stress.Capacit
         row = stress.StressLoad(url, frames).run(OfferedLoad("closed", options.slots), RunLength(10.0, warmup_s=2.0))
         capacity = stress.Capacity(options.slots, row["requests_per_s"], row["x_real_time"])
     if not capacity.streams:
-        sys.exit("this machine cannot sustain a single stream: it is busy or too slow; name a --rate")
+        sys.exit(f"{_TOO_SLOW}; name a --rate")
     return capacity
+
+
+# --- stress ---
+
+
+def stressed(options: argparse.Namespace, say: Say) -> list[str]:
+    """Server, engine (on one core) and clients share the machine."""
+    load_average, frames = os.getloadavg()[0], options.frames or 50
+    model = random_weights(options.scratch, "0b6", small=True)
+    how: dict[str, Any] = {"environment": stress.ENVIRONMENT}
+    with serving(model, settings=stress.SETTINGS, **how) as (server, url):
+        stress.fill_pools(url, frames)
+        capacity, rows = stress.measure_capacity(url, frames, 6.0, say)
+        if not capacity.streams:
+            sys.exit(_TOO_SLOW)
+        say(f"three times {capacity.requests_per_s:.2f} requests/s for {options.seconds:g} s")
+        overload = stress.overload(server, url, 3 * capacity.requests_per_s, options.seconds, frames)
+        say(f"{overload['accepted']} of {overload['requests']} accepted; {options.clients} clients that disconnect")
+        vanishing = stress.vanishing(server, url, options.clients, within_s=15.0)
+        end = {"exit_status": server.terminate(), "streams": (server.log_line("stopping") or {}).get("streams")}
+    say("kill -9 of the engine during 8 streams")
+    with serving(model, settings=stress.PATIENT, **how) as (server, url):
+        killing = stress.killing(server, url)
+    complaints = stress.complaints_of_overload(overload) + stress.complaints_of_vanishing(vanishing)
+    complaints += [f"it did not stop cleanly: {end}"] if any(end.values()) else []
+    complaints += stress.complaints_of_killing(killing)
+    about = {"load_average_before": load_average, "gap_tolerance_ms": 1e3 * stress.GAP_S, **how}
+    figures: Row = {
+        "capacity": {**asdict(capacity), "rows": rows},
+        "overload": overload,
+        "vanishing": vanishing,
+        "end": end,
+    }
+    figures |= {"killing": killing, "complaints": complaints}
+    save(options.out, "server-cpu", {**about, **figures}, "torch", "uvicorn", "fastapi")
+    return complaints
 
 
 def soak_name(seconds: float) -> str:
@@ -363,7 +404,8 @@ def complaints_of_burst(row: Row, first_audio_limit_ms: float) -> list[str]:
 def main() -> None:
     options = read_arguments(
         __doc__, **WEIGHTS, overload=(False, "three times the capacity, then bursts"),
-        seconds=(float, "default: 600, of the overload 60"),
+        stress=(False, "the trials of stress.py"), clients=(200, "of the stress, that disconnect"),
+        seconds=(float, "default: 600, of an overload 60"),
         rate=(float, "requests per second; default: the measured capacity"),
         kills={"type": int, "choices": range(len(_KILLS_AT) + 1), "default": len(_KILLS_AT)},
         burst=([256], "clients at once"), kind={"choices": KINDS, "default": "preset"},
@@ -372,12 +414,13 @@ def main() -> None:
         queue_wait_s=(3.0, "the server's engine.queue_wait_s"), slack_s=(1.0, "for first audio, beyond queue_wait_s"),
         set={"action": "append", "default": [], "help": "another setting of the server"},
     )  # fmt: skip
-    options.seconds = options.seconds or (60.0 if options.overload else 600.0)
+    options.seconds = options.seconds or (60.0 if options.overload or options.stress else 600.0)
     options.devices = options.devices or ("cpu" if options.size is None else "auto")
     options.frames = options.frames or (None if options.size is None else 56)
     options.set.append(f"engine.queue_wait_s={options.queue_wait_s}")
     say = stopwatch()
-    complaints = overloaded(options, say) if options.overload else soak(options, say)
+    trial = stressed if options.stress else overloaded if options.overload else soak
+    complaints = trial(options, say)
     say("\n".join(["problems:", *complaints]) if complaints else "no problems")
     sys.exit(bool(complaints))
 

@@ -54,6 +54,57 @@ class VanishingClient:
     wait_s: float
     sound_bytes: int
 
+    async def visit(self, url: str, text: str, frames: int) -> str:
+        """Returns what the client had received: nothing, a refusal, or audio."""
+        await asyncio.sleep(self.at_s)
+        address = urlsplit(url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        try:
+            got = await self._behave(reader, writer, address.netloc, text, frames)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            got = b""
+        finally:
+            await _disconnect(writer, reset=self.reset)
+        return "refused" if b" 429 " in got or b'"overloaded"' in got else "audio" if got else "none"
+
+    async def _behave(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, text: str, frames: int
+    ) -> bytes:
+        if self.moment == "connected":
+            return b""
+        if self.way == "websocket":
+            request = await self._open_websocket(reader, writer, host, text, frames)
+        else:
+            request = _request(host, self.way, text, frames)
+        if self.moment == "half sent":
+            request = request[: len(request) // 2]
+        writer.write(request)
+        await writer.drain()
+        if self.moment == "waiting":
+            await asyncio.sleep(self.wait_s)
+        if self.moment != "listening":
+            return b""
+        got = b""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                while len(got) < self.sound_bytes and (more := await reader.read(65536)):
+                    got += more
+        return got
+
+    async def _open_websocket(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, text: str, frames: int
+    ) -> bytes:
+        """Performs the handshake and returns the bytes of the request."""
+        wire = ClientProtocol(parse_uri(f"ws://{host}/v1/audio/speech/stream"))
+        wire.send_request(wire.connect())
+        writer.writelines(wire.data_to_send())
+        wire.receive_data(await reader.readuntil(b"\r\n\r\n"))
+        messages = [{"type": "session.config", "max_new_tokens": frames + 1}, {"type": "input.text", "text": text}]
+        messages += [{"type": "input.done"}] if self.ends_text else []
+        for message in messages:
+            wire.send_text(json.dumps(message).encode())
+        return b"".join(wire.data_to_send())
+
 
 def draw_clients(count: int, within_s: float, seed: int = 0) -> list[VanishingClient]:
     """Every combination of transport and moment; the rest is random."""
@@ -74,51 +125,8 @@ def draw_clients(count: int, within_s: float, seed: int = 0) -> list[VanishingCl
 
 async def vanish_all(url: str, clients: list[VanishingClient], text: str, frames: int) -> Counter[str]:
     """Counts of what the clients had received: nothing, a refusal, or audio."""
-    outcomes = await asyncio.gather(*(_run(url, client, text, frames) for client in clients))
+    outcomes = await asyncio.gather(*(client.visit(url, text, frames) for client in clients))
     return Counter(outcomes)
-
-
-async def _run(url: str, client: VanishingClient, text: str, frames: int) -> str:
-    await asyncio.sleep(client.at_s)
-    address = urlsplit(url)
-    reader, writer = await asyncio.open_connection(address.hostname, address.port)
-    try:
-        got = await _behave(reader, writer, address.netloc, client, text, frames)
-    except (OSError, TimeoutError, asyncio.IncompleteReadError):
-        got = b""
-    finally:
-        await _disconnect(writer, reset=client.reset)
-    return "refused" if b" 429 " in got or b'"overloaded"' in got else "audio" if got else "none"
-
-
-async def _behave(
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    host: str,
-    client: VanishingClient,
-    text: str,
-    frames: int,
-) -> bytes:
-    if client.moment == "connected":
-        return b""
-    if client.way == "websocket":
-        request = await _open_websocket(reader, writer, host, client, text, frames)
-    else:
-        request = _request(host, client.way, text, frames)
-    if client.moment == "half sent":
-        request = request[: len(request) // 2]
-    writer.write(request)
-    await writer.drain()
-    if client.moment == "waiting":
-        await asyncio.sleep(client.wait_s)
-    if client.moment != "listening":
-        return b""
-    got = b""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_PATIENCE_S):
-            while len(got) < client.sound_bytes and (more := await reader.read(65536)):
-                got += more
-    return got
 
 
 def _request(host: str, way: Way, text: str, frames: int) -> bytes:
@@ -126,26 +134,6 @@ def _request(host: str, way: Way, text: str, frames: int) -> bytes:
     payload = json.dumps({**body, "max_new_tokens": frames + 1}).encode()
     head = ("POST /v1/audio/speech HTTP/1.1", f"host: {host}", "content-type: application/json")
     return "\r\n".join((*head, f"content-length: {len(payload)}", "", "")).encode() + payload
-
-
-async def _open_websocket(
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    host: str,
-    client: VanishingClient,
-    text: str,
-    frames: int,
-) -> bytes:
-    """Performs the handshake and returns the bytes of the request."""
-    wire = ClientProtocol(parse_uri(f"ws://{host}/v1/audio/speech/stream"))
-    wire.send_request(wire.connect())
-    writer.writelines(wire.data_to_send())
-    wire.receive_data(await reader.readuntil(b"\r\n\r\n"))
-    messages = [{"type": "session.config", "max_new_tokens": frames + 1}, {"type": "input.text", "text": text}]
-    messages += [{"type": "input.done"}] if client.ends_text else []
-    for message in messages:
-        wire.send_text(json.dumps(message).encode())
-    return b"".join(wire.data_to_send())
 
 
 async def _disconnect(writer: asyncio.StreamWriter, *, reset: bool) -> None:

@@ -1,14 +1,10 @@
-"""Clock points of requests: when each passed a named point on its way, in all processes.
+"""Wrappers that mark clock points at the interfaces between the product's parts: ASGI application, planner, engine.
 
-The seed identifies a request in all processes. Times are readings of time.perf_counter, one clock for all processes of
-a Linux machine. Wrappers mark them at the interfaces between the product's parts: ASGI application, planner, engine;
 runner_clock_points.py has those of the runner. The product itself pays nothing.
 """
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,37 +12,13 @@ from unittest.mock import patch
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from benchmarks.clock_points import ClockPoints, clock
 from oscine.audio.formats import FormatName
 from oscine.config import EngineConfig
 from oscine.request import SpeechRequest
 from oscine.speech.models import ServedModel
 from oscine.speech.plan import SpeechPlan, SpeechPlanner
 from oscine.types import AudioChunk, Deliver, ReportProgress
-
-clock = time.perf_counter
-
-
-class ClockPoints:
-    """Times of this process, by seed and name; the first of each name counts."""
-
-    def __init__(self) -> None:
-        self.times_s: dict[int, dict[str, float]] = {}
-
-    def mark(self, seed: int | None, name: str, at_s: float | None = None) -> None:
-        if seed is not None:
-            self.times_s.setdefault(seed, {}).setdefault(name, clock() if at_s is None else at_s)
-
-    def write(self, path: Path) -> None:
-        path.write_text(json.dumps(self.times_s), encoding="utf-8")
-
-
-def read_points(*paths: Path) -> dict[int, dict[str, float]]:
-    """All times of all processes, by seed."""
-    joined: dict[int, dict[str, float]] = {}
-    for path in paths:
-        for seed, times_s in json.loads(path.read_text(encoding="utf-8")).items():
-            joined.setdefault(int(seed), {}).update(times_s)
-    return joined
 
 
 class TimedEngine:

@@ -50,10 +50,7 @@ def own_server(settings: Settings, folder: Path) -> Iterator[Target]:
 def triton_server(settings: Settings, folder: Path, way: Way) -> Iterator[Target]:
     write_repository(folder, settings, way, CodecOptions())
     addresses = Addresses("127.0.0.1", *_free_ports(3))
-    with (
-        server_command(folder, MODELS[way], addresses) as (command, environment),
-        open(folder / "log", "w+b") as log,
-    ):
+    with server_command(folder, MODELS[way], addresses) as (command, environment), open(folder / "log", "w+b") as log:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         try:
             wait_until(lambda: _ready(addresses) or server.poll() is not None, START_S)

@@ -1,5 +1,5 @@
 """`oscine serve` under overload and with clients that disconnect: real processes, over loopback. A short form of
-benchmarks/stress.py; the results do not depend on the speed of the machine."""
+`python -m benchmarks.soak --stress`; the results do not depend on the speed of the machine."""
 
 from collections.abc import Iterator
 from pathlib import Path
