@@ -28,10 +28,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import server_process
 from benchmarks.checkpoints import KINDS, POSITIONS, WEIGHTS, checkpoint
 from benchmarks.report_table import SIZES
 from benchmarks.results import command_words, read_arguments, stopwatch
-from benchmarks.server_process import Figures, Footprints, ServerProcess, fetch, form
+from benchmarks.server_process import IMPORTS, Figures, Footprints, ServerProcess, fetch, form
 from oscine.audio.clips import pcm16, wav_header
 from oscine.audio.pcm import FRAME_RATE_HZ
 from oscine.errors import OscineError
@@ -70,16 +71,9 @@ def serving(model: Path, options: argparse.Namespace) -> Iterator[tuple[ServerPr
     more = ["--kernels", options.kernels, *(word for setting in options.set for word in ("--set", setting))]
     cached = cached_kernels()
     begun_s = time.monotonic()
-    server = ServerProcess(
-        model,
-        options.scratch / f"serve-{secrets.token_hex(4)}",
-        *more,
-        settings=SETTINGS.format(slots=options.slots),
-        environment={"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        devices=options.devices,
-    )
-    try:
-        url = server.wait_ready(START_S)
+    folder, settings = options.scratch / f"serve-{secrets.token_hex(4)}", SETTINGS.format(slots=options.slots)
+    how: dict[str, Any] = {"settings": settings, "environment": IMPORTS, "devices": options.devices}
+    with server_process.serving(model, folder, *more, within_s=START_S, **how) as (server, url):
         facts = {
             "start_s": time.monotonic() - begun_s,
             "kernels_compiled": {kind: count - cached[kind] for kind, count in cached_kernels().items()},
@@ -90,8 +84,6 @@ def serving(model: Path, options: argparse.Namespace) -> Iterator[tuple[ServerPr
         }
         yield server, url, facts
         facts["exit_status"] = server.terminate()
-    finally:
-        server.close()
 
 
 def cached_kernels() -> dict[str, int]:

@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 import psutil  # type: ignore[import-untyped]
 
 START_S = 600.0  # a process that has ended is noticed at once
+IMPORTS = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # for processes that import what this one does
 _POLL_S = 0.02
 _WORKER = "oscine.engine.remote.worker"  # in the command of the engine's process
 _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.M)

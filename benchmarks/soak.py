@@ -39,7 +39,16 @@ from benchmarks import stress
 from benchmarks.checkpoints import KINDS, WEIGHTS, checkpoint, random_weights
 from benchmarks.results import read_arguments, save, stopwatch
 from benchmarks.server import SETTINGS, START_S, gpu_used_mib, machine_kind
-from benchmarks.server_process import Figures, Footprints, ServerProcess, Starvation, fetch, serving, wait_until
+from benchmarks.server_process import (
+    IMPORTS,
+    Figures,
+    Footprints,
+    ServerProcess,
+    Starvation,
+    fetch,
+    serving,
+    wait_until,
+)
 from benchmarks.soak_clients import SEEDS, SoakClients, SoakOutcome
 from oscine_bench.benchmark import run_async
 from oscine_bench.load import OfferedLoad, RunLength
@@ -67,9 +76,7 @@ _DEMO_SETTINGS = "[engine]\nslots = {slots}\n"
 def running(options: argparse.Namespace) -> AbstractContextManager[tuple[ServerProcess, str]]:
     model = None if options.size is None else checkpoint(options, options.size, options.kind)
     settings = (_DEMO_SETTINGS if model is None else SETTINGS).format(slots=options.slots)
-    environment = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    if options.devices == "cpu":
-        environment["OMP_NUM_THREADS"] = "1"  # server and clients need the other cores
+    environment = IMPORTS | (stress.ENVIRONMENT if options.devices == "cpu" else {})
     more = [word for setting in options.set for word in ("--set", setting)]
     folder = options.scratch / f"soak-{secrets.token_hex(4)}"
     how: dict[str, Any] = {"settings": settings, "environment": environment, "devices": options.devices}

@@ -27,7 +27,7 @@ from benchmarks.checkpoints import WEIGHTS, checkpoint
 from benchmarks.report_sections import startup_table
 from benchmarks.results import read_arguments, save
 from benchmarks.server import SETTINGS, machine_kind
-from benchmarks.server_process import serving
+from benchmarks.server_process import IMPORTS, serving
 
 START_S = 600.0
 # Prints the stages and their seconds. Imports are measured too, so the process that measures has imported nothing.
@@ -93,12 +93,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             for part in ("server", "stages"):
                 # Each part finds its own cache empty the first time.
                 cache = folder / part
-                environment = {
-                    **os.environ,
-                    "TRITON_CACHE_DIR": str(cache / "triton"),
-                    "XDG_CACHE_HOME": str(cache),
-                    "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-                }
+                caches = {"TRITON_CACHE_DIR": str(cache / "triton"), "XDG_CACHE_HOME": str(cache)}
+                environment = {**os.environ, **caches, **IMPORTS}
                 if part == "server":
                     scratch = folder / f"{kernels}-{part}"
                     spawned_s, figures[kernels][part] = server_s(model, options, scratch, environment)
