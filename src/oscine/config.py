@@ -341,12 +341,24 @@ class ServerConfig:
         repr=False,
         description="Keys that may add and remove models, and all that API keys may. None: nobody may.",
     )
+    keys_file: Text | None = Field(
+        default=None,
+        description="JSON file of named API keys with roles and limits, which `oscine keys` writes. It may change "
+        "while the server runs. Every client needs a key then.",
+    )
+    usage_file: Text | None = Field(
+        default=None,
+        description="JSON file of what each API key has used by month. Default: beside keys_file, keys.usage.json for "
+        "keys.json. Without either, months begin at zero with each start.",
+    )
     allowed_models: Strings = Field(
         default=(),
         description="Checkpoints that may be added while the server runs: absolute folders with all below them, hub "
         "ids with * for any characters. Those of the configuration are always allowed.",
     )
-    streams_per_key: Int | None = _number(None, 1, _MANY, "Streams that one key may run at once.")
+    streams_per_key: Int | None = _number(
+        None, 1, _MANY, "Streams that one key may run at once, if it has no limit of its own."
+    )
     max_connections: Int = _number(4096, 1, 1_000_000, "Open connections; further ones get 503.")
     connections_per_address: Int = _number(1024, 1, 1_000_000, "The same per client address (IPv6: per /64 network).")
     max_text_chars: Int = _number(
@@ -483,6 +495,10 @@ class ServerConfig:
         if self.public_url is not None and not self.public_url.startswith(("http://", "https://")):
             raise ValueError("public_url must begin with http:// or https://, such as https://speech.example.com")
         return self
+
+    @property
+    def needs_key(self) -> bool:
+        return bool(self.api_keys or self.keys_file)
 
     @property
     def http_format(self) -> FormatName:

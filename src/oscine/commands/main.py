@@ -22,6 +22,7 @@ from oscine import __version__
 from oscine.commands.doctor import doctor
 from oscine.commands.environment import early_worker
 from oscine.commands.export import export
+from oscine.commands.keys import keys_app
 from oscine.commands.triton import triton
 from oscine.commands.voices import voices_app
 from oscine.errors import ConfigError, OscineError, RequestError
@@ -33,6 +34,7 @@ from oscine_eval.command import eval_app
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(bench_app, name="bench")
 app.add_typer(eval_app, name="eval")
+app.add_typer(keys_app, name="keys")
 app.add_typer(voices_app, name="voices")
 app.command()(doctor)
 app.command()(export)
@@ -226,6 +228,7 @@ def serve(
     tls_key: Annotated[Path | None, typer.Option(help="Its PEM key; default: in the file of the certificate")] = None,
     api_key: Annotated[list[str] | None, typer.Option(help="Require this key; may be given several times")] = None,
     admin_key: Annotated[list[str] | None, typer.Option(help="A key that may add and remove models")] = None,
+    keys_file: Annotated[Path | None, typer.Option(help="File of named keys, which `oscine keys` writes")] = None,
     devices: Annotated[list[str] | None, typer.Option(help="auto, cpu, cuda, or a list: cuda:0,cuda:1")] = None,
     dtype: Annotated[DtypeOption | None, typer.Option(help="auto: bfloat16 on a GPU, float32 elsewhere")] = None,
     kernels: Annotated[KernelsOption | None, typer.Option(help="auto: cuda on Hopper GPUs, triton elsewhere")] = None,
@@ -276,6 +279,7 @@ def serve(
             "server.tls_key": str(tls_key) if tls_key else None,
             "server.api_keys": tuple(api_key) if api_key else None,
             "server.admin_keys": tuple(admin_key) if admin_key else None,
+            "server.keys_file": str(keys_file) if keys_file else None,
             "dtype": dtype.value if dtype else None,
             "engine.kernels": kernels.value if kernels else None,
             "engine.quantize": quantize.value if quantize else None,

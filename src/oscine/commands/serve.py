@@ -170,7 +170,7 @@ class StartupDisplay:
             show(Text(f"  memory  {note}"))
         for note in self._notes["warning"]:
             show(Text(f"  warning {note}", "yellow"))
-        if not self._settings.server.api_keys and host not in _LOOPBACK:
+        if not self._settings.server.needs_key and host not in _LOOPBACK:
             show(
                 Text("  warning anyone who reaches this address may use the server; --api-key requires a key", "yellow")
             )

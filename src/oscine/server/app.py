@@ -26,6 +26,7 @@ from oscine.server.api.models import model_routes
 from oscine.server.api.schemas import invalid_field
 from oscine.server.api.speech import SPEECH_PATH, direct_speech, speech_routes
 from oscine.server.api.speech_outcomes import outcome_routes
+from oscine.server.api.usage import usage_routes
 from oscine.server.api.voices import voice_routes
 from oscine.server.asyncapi import asyncapi
 from oscine.server.dialects.routes import realtime_routes, refusal_at
@@ -63,6 +64,7 @@ def build_models_app(
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         watchers = (service.connections.watch(), watch_loop_lag(service.metrics.loop_lag_s.observe))
+        service.api_keys.start()
         if service.aligner:
             service.aligner.start()
         watching = [asyncio.create_task(watcher) for watcher in watchers]
@@ -79,12 +81,13 @@ def build_models_app(
     app.include_router(batch_routes(service, ERRORS))
     app.include_router(outcome_routes(service.outcomes, ERRORS))
     app.include_router(encode_routes(service))
+    app.include_router(usage_routes(service))
     app.include_router(realtime_routes(service, ERRORS))
     app.include_router(voice_routes(service))
     app.include_router(consent_routes(service))
     app.include_router(model_routes(service))
     _add_status_routes(app, service)
-    has_keys = bool(service.config.api_keys)
+    has_keys = service.config.needs_key
     add_openapi(app, has_keys=has_keys)
     add_document(app, "/asyncapi.json", lambda: asyncapi(has_keys=has_keys))
     app.add_api_websocket_route("/{path:path}", _unknown_websocket)  # after all other WebSockets

@@ -14,7 +14,7 @@ from oscine.server.api.model_admin import ModelAdmin, OpenModel
 from oscine.server.api.schemas import VoiceOptions, field_warnings, ignored_fields
 from oscine.server.api.speech_outcomes import SpeechOutcomes
 from oscine.server.dialects.kept_files import KeptFiles
-from oscine.server.http.access import ApiKeys
+from oscine.server.http.api_keys import ApiKeys
 from oscine.server.http.connections import OpenConnections
 from oscine.server.http.metrics import AlignerMetrics, Metrics
 from oscine.speech.consent_store import ConsentStore
@@ -33,7 +33,7 @@ class Service(SpeechService):
     ) -> None:
         self.metrics = Metrics(lambda: self.models.figures(), lambda: self.ledger.accounts.values())
         super().__init__(models, config, self.metrics.of_model, AlignerMetrics(self.metrics))
-        self.api_keys = ApiKeys(config.api_keys, config.streams_per_key, config.admin_keys)
+        self.api_keys = ApiKeys(config)
         self.consent_store = ConsentStore(self.voices_folder, config.max_voices, config.max_consent_bytes)
         self.model_admin = ModelAdmin(self.models, self.voice_store, open_model, config.allowed_models)
         self.connections = OpenConnections(config)
@@ -43,6 +43,7 @@ class Service(SpeechService):
         self.large_bodies = asyncio.Lock()
         self.batch_items = asyncio.Semaphore(_MAX_BATCH_ITEMS)
         self.metrics.watch_phrases(self.phrases)
+        self.metrics.watch_keys(self.api_keys)
         self.draining = False
 
     @property
@@ -52,6 +53,7 @@ class Service(SpeechService):
 
     def close(self) -> None:
         super().close()
+        self.api_keys.close()
         self.model_admin.close()
 
     def check_ready(self, model: ServedModel | None = None) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from starlette.websockets import WebSocketDisconnect
 
 from oscine.audio.pcm import first_audible
+from oscine.server.http.api_keys import Charge
 from oscine.server.http.errors import ApiError, api_error
 from oscine.server.http.metrics import AUDIBLE_DBFS, Metrics, ModelMetrics
 from oscine.speech.events import Audio, Ended
@@ -29,6 +30,7 @@ class SpeechRecord(SpeechRun):
         self.samples = 0
         self.first_audio_s: float | None = None
         self.error: ApiError | None = None  # why it failed
+        self.charge: Charge | None = None  # to the client's key
 
     def use(self, model: ModelMetrics) -> None:
         """The model was chosen; called before any audio is counted."""
@@ -67,6 +69,8 @@ class SpeechRecord(SpeechRun):
         elif self._whole:
             self._sent_s = time.monotonic()
             self._count(self._whole_samples)
+        if self.charge:
+            self.charge.settle(self.audio_s, failed=self.error is not None and not self.has_begun)
         model = self._model
         self._metrics.requests.labels(model.name if model else "", str(status), self._mode).inc()
         if model and end:

@@ -272,9 +272,9 @@ def test_uploaded_voices_do_not_disappear_behind_presets(served_with: Callable[[
 def test_only_admins_add_and_remove_models(served_with: Callable[[ServerConfig], Served]) -> None:
     served = served_with(replace(CONFIG, api_keys=("user-key",)))
     user = {"authorization": "Bearer user-key"}
-    for headers in ({}, user, {"authorization": "Bearer other"}):
-        assert served.client.post(MODELS, json={"path": "demo"}, headers=headers).status_code == 401
-        assert served.client.delete(f"{MODELS}/preset", headers=headers).status_code == 401
+    for headers, status in (({}, 401), (user, 403), ({"authorization": "Bearer other"}, 401)):
+        assert served.client.post(MODELS, json={"path": "demo"}, headers=headers).status_code == status
+        assert served.client.delete(f"{MODELS}/preset", headers=headers).status_code == status
     assert served.client.get(MODELS, headers=user).status_code == 200
     assert served.client.get(MODELS, headers=ADMIN).status_code == 200
     assert served.add().status_code == 201

@@ -1,14 +1,12 @@
-"""The headers that hold API keys, and names of the server that requests may use: another site's name is refused, so
-that its pages cannot read the server."""
+"""Names of the server that requests may use: another site's name is refused, so that its pages cannot read it."""
 
 import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
 
 from oscine.config import ServerConfig
-from oscine.errors import UnauthorizedError
 from oscine.server.app import build_app
-from oscine.server.http.access import AllowedHosts, ApiKeys
+from oscine.server.http.access import AllowedHosts
 from tests.server.scripted_engine import CARD, ScriptedEngine
 from tests.server.serving import serving
 from tests.websocket import connect
@@ -17,29 +15,6 @@ LOOPBACK = ["localhost", "localhost:8000", "LOCALHOST.", "app.localhost:1", "127
 ADDRESSES = ["192.168.1.5:8000", "10.0.0.1", "[fe80::1]:80", "[2001:db8::1]"]
 LOCAL = ["oscine:8000", "studio.local", "oscine.default.svc.cluster.local:8000", "tts.internal", "box.home.arpa"]
 FOREIGN = ["rebind.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example."]
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"authorization": "Bearer sesame"},
-        {"authorization": "api-key  sesame "},
-        {"xi-api-key": "sesame"},
-        {"x-api-key": " sesame"},
-        {"api-key": "sesame"},
-        {"authorization": "Basic eA==", "api-key": "sesame"},
-        {"authorization": "Bearer", "xi-api-key": "sesame", "api-key": "other"},
-    ],
-)
-def test_a_key_is_read_from_each_header_that_clients_send_it_in(headers: dict[str, str]) -> None:
-    keys = ApiKeys(["sesame"], None, ["admin"])
-    assert keys.authenticate(headers) == "sesame" and ApiKeys((), None).authenticate(headers) == ""
-    keys.check_admin({name: value.replace("sesame", "admin") for name, value in headers.items()})
-    for wrong in ("sesam", ""):
-        with pytest.raises(UnauthorizedError):
-            keys.authenticate({name: value.replace("sesame", wrong) for name, value in headers.items()})
-    with pytest.raises(UnauthorizedError):
-        keys.check_admin(headers)
 
 
 @pytest.mark.parametrize("bind", ["127.0.0.1", "::1", "localhost", "0.0.0.0", "::", "192.168.1.5"])

@@ -132,8 +132,8 @@ def test_refused_keys_and_changes_of_voices_are_in_the_audit_log(url: str, log: 
         ("key refused", "missing", None),
         ("key refused", "unknown", None),
         ("key refused", "missing", None),
-        ("voice stored", None, 2),
-        ("voice deleted", None, 1),
+        ("voice stored", None, "settings:2"),
+        ("voice deleted", None, "settings:1"),
     ]
     assert lines[1]["request_id"] == "r-2" and all(line["client"] == "127.0.0.1" for line in lines)
     assert lines[3]["voice"] == lines[4]["voice"] == "anna" and len(str(lines[3]["content_hash"])) == 64

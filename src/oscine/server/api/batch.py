@@ -20,6 +20,7 @@ from oscine.server.api.renderers import missing_times, usage_fields, verbose_wor
 from oscine.server.api.schemas import ALIASES, BatchBody, BatchItem, invalid_field, listed_fields
 from oscine.server.http.errors import ApiError, api_error
 from oscine.server.http.json_body import JsonRoute
+from oscine.server.http.key_usage import QUOTA_USED
 from oscine.server.http.logs import request_id
 from oscine.server.http.streaming_response import ResponseWriter, StreamingSpeechResponse, write_with_audio
 from oscine.server.service import Service
@@ -180,11 +181,12 @@ class _SpeechBatch:
             try:
                 async with self._service.batch_items:
                     with self._stream():
+                        record.charge = record.charge or self._service.api_keys.charge(self._key, len(item.input))
                         return await self._speak(index, item, record)
             except (OscineError, ApiError) as exception:
                 error = api_error(exception)
                 # Audio that batches hold stays until they are sent: nothing to wait for.
-                passes = error.status == 429 and error.code != TOO_MUCH_HELD
+                passes = error.status == 429 and error.code not in (TOO_MUCH_HELD, QUOTA_USED)
                 if not passes or time.monotonic() - self._progress_s > RETRY_S:
                     raise
                 clear_tracebacks(exception)

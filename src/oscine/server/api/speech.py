@@ -75,6 +75,7 @@ class SpeechHandler:
             with record:
                 service.check_ready()
                 with service.api_keys.stream(call.key):
+                    record.charge = service.api_keys.charge(call.key, len(body.input))
                     model = service.route(body)
                     record.use(model.metrics)
                     with model.streams:
@@ -135,6 +136,7 @@ class _Record(SpeechRecord):
             format=plan.format.name,
             audio_s=round(self.audio_s, 3),
             first_audio_ms=self.first_audio_ms,
+            key=self._call.key or None,
         )
         _log.info("spoken", extra=fields)
         if plan.warning:

@@ -103,7 +103,7 @@ def dashscope_routes(service: Service, errors: Mapping[int | str, dict[str, Any]
         """The call that `dashscope.MultiModalConversation.call` makes; `X-DashScope-SSE: enable` streams it."""
         # The key too is checked here, so that every error has the form that the SDK reads.
         try:
-            key = service.api_keys.authenticate(request.headers)
+            key = service.api_keys.authenticate(request.headers, role="speak")
             fields = await read_json(await request.body(), service.clip_policy.max_chars)
             streams = request.headers.get("x-dashscope-sse") == "enable"
             body = _speech_body(fields, "pcm" if streams else "wav")

@@ -24,7 +24,7 @@ from oscine.server.api.renderers import Bytes, Call, Json, Renderer, Whole
 from oscine.server.api.schemas import SpeechBody, invalid_field
 from oscine.server.api.speech import SpeechHandler
 from oscine.server.api.voices import ListedVoice, VoiceList
-from oscine.server.http.access import XI_API_KEY
+from oscine.server.http.api_keys import XI_API_KEY, ApiKeys
 from oscine.server.http.errors import ApiError, api_error, error_headers
 from oscine.server.http.json_body import JsonRoute
 from oscine.server.http.logs import request_id
@@ -45,7 +45,11 @@ _NAMES = {"text": "input", "voice_id": "voice", "model_id": "model", "language_c
 _CODECS: dict[str, FormatName] = {name: name for name in get_args(FormatName)} | {"ulaw": "mulaw"}
 _NORMALIZE = {"auto": None, "on": True, "off": False}
 # Our codes of errors -> ElevenLabs'.
-_CODE_NAMES = {"overloaded": "system_busy", "too_many_streams": "too_many_concurrent_requests"}
+_CODE_NAMES = {
+    "overloaded": "system_busy",
+    "too_many_streams": "too_many_concurrent_requests",
+    "insufficient_quota": "quota_exceeded",
+}
 
 
 class ElevenLabsSettings(BaseModel):
@@ -332,12 +336,13 @@ def elevenlabs_routes(service: Service, errors: Mapping[int | str, dict[str, Any
         raise NotFoundError(f"there is no voice {voice_id[:80]!r}; GET /v1/voices lists all", "voice")
 
     @router.get("/v1/user", summary="What clients ask to check their key", responses=described)
-    async def user() -> dict[str, Any]:
-        return {"user_id": "oscine", "is_new_user": False, "subscription": _subscription()}
+    async def user(request: Request) -> dict[str, Any]:
+        about = _subscription(service.api_keys, request.state.api_key)
+        return {"user_id": "oscine", "is_new_user": False, "subscription": about}
 
-    @router.get("/v1/user/subscription", summary="Nothing is counted or billed", responses=described)
-    async def subscription() -> dict[str, Any]:
-        return _subscription()
+    @router.get("/v1/user/subscription", summary="Characters of this month", responses=described)
+    async def subscription(request: Request) -> dict[str, Any]:
+        return _subscription(service.api_keys, request.state.api_key)
 
     async def list_models() -> list[dict[str, Any]]:
         return [_model(model, service.config.max_text_chars) for model in service.models]
@@ -388,9 +393,15 @@ async def _voices(service: Service, after: str | None = None, limit: int = _MAX_
     return await service.ledger.pool("file").run(listed)
 
 
-def _subscription() -> dict[str, Any]:
-    """Nothing is counted: the limit is the largest number that all clients read."""
-    return {"tier": "self-hosted", "status": "active", "character_count": 0, "character_limit": 2**31 - 1}
+def _subscription(keys: ApiKeys, key: str) -> dict[str, Any]:
+    """Without a limit, it is the largest number that all clients read."""
+    return {
+        "tier": "self-hosted",
+        "status": "active",
+        "character_count": keys.usage.of_month(key, keys.usage.month, "characters"),
+        "character_limit": keys.limits_of(key).characters_per_month or 2**31 - 1,
+        "next_character_count_reset_unix": keys.usage.next_month_s,
+    }
 
 
 def _model(model: ServedModel, max_text_chars: int) -> dict[str, Any]:

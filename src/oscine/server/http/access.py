@@ -1,90 +1,19 @@
-"""Who may use the server: API keys with their limit of streams, and the names of the server that requests may use."""
+"""The names of the server that requests may use."""
 
 from __future__ import annotations
 
-import contextlib
-import hmac
 import ipaddress
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
-from oscine.errors import NotAllowedError, OverloadedError, UnauthorizedError, counted
-from oscine.process.resources import current_owner
-from oscine.server.http.logs import audit, key_number
 from oscine.speech.clips import matches_host, without_dot
 
 SUBPROTOCOL = "oscine"
-_SCHEMES = ("bearer", "api-key")  # LiveKit's Baseten plug-in sends Api-Key
-XI_API_KEY = "xi-api-key"  # clients of ElevenLabs
-_KEY_HEADERS = (XI_API_KEY, "x-api-key", "api-key")  # without a scheme; Azure's clients send the last one
-_BEARER_SUBPROTOCOL = "bearer."  # a browser's WebSocket cannot send headers
 _LOOPBACK_NAMES = ("localhost", "*.localhost")
 # Names that exist only in local networks, for services and machines.
 _LOCAL_NAMES = ("*.local", "*.internal", "*.home.arpa")
 _LABEL = re.compile(r"[a-z0-9_-]+")
-
-
-class ApiKeys:
-    def __init__(self, keys: Sequence[str], max_streams_per_key: int | None, admin_keys: Sequence[str] = ()) -> None:
-        self._keys, self._admin_keys = tuple(keys), tuple(admin_keys)
-        self._max_streams = max_streams_per_key
-        self._streams: Counter[str] = Counter()
-
-    def authenticate(self, headers: Mapping[str, str], subprotocols: Sequence[str] = ()) -> str:
-        """Returns the client's key, or "" if the server needs none. What the client holds from now on counts for it.
-        Raises UnauthorizedError."""
-        own = _checked(_given_key(headers, subprotocols), self._keys + self._admin_keys) if self._keys else ""
-        current_owner.set(current_owner.get()._replace(key=own))
-        return own
-
-    def check_admin(self, headers: Mapping[str, str]) -> None:
-        """Raises NotAllowedError if the server has no admin keys, and UnauthorizedError for any other key."""
-        if not self._admin_keys:
-            audit("model change refused", reason="no admin keys")
-            raise NotAllowedError("models cannot be added or removed here; the operator's --admin-key allows it")
-        _checked(_given_key(headers), self._admin_keys)
-
-    @contextlib.contextmanager
-    def stream(self, key: str) -> Iterator[None]:
-        """Counts one stream of this key. Raises OverloadedError if the key has reached its limit."""
-        running = self._streams[key]
-        if self._max_streams is not None and running >= self._max_streams:
-            message = f"this API key has {counted(running, 'stream')} running (the maximum); wait until one ends"
-            raise OverloadedError(message, 1.0, code="too_many_streams")
-        self._streams[key] += 1
-        try:
-            yield
-        finally:
-            self._streams[key] -= 1
-            if not self._streams[key]:
-                del self._streams[key]
-
-    @property
-    def streams(self) -> int:
-        return self._streams.total()
-
-
-def _given_key(headers: Mapping[str, str], subprotocols: Sequence[str] = ()) -> str:
-    """The first place that has a key counts. `headers` finds names in lower case."""
-    scheme, _, key = headers.get("authorization", "").strip().partition(" ")
-    offered = [name.removeprefix(_BEARER_SUBPROTOCOL) for name in subprotocols if name.startswith(_BEARER_SUBPROTOCOL)]
-    given = (key if scheme.lower() in _SCHEMES else "", *(headers.get(name, "") for name in _KEY_HEADERS), *offered)
-    return next((key.strip() for key in given if key.strip()), "")
-
-
-def _checked(key: str, known_keys: Sequence[str]) -> str:
-    if not key:
-        audit("key refused", reason="missing")
-        raise UnauthorizedError("an API key is required; send it as 'Authorization: Bearer KEY'")
-    # Every key is compared, each in constant time, so that the duration reveals nothing.
-    matches = [hmac.compare_digest(known.encode(), key.encode(errors="replace")) for known in known_keys]
-    if not any(matches):
-        audit("key refused", reason="unknown")
-        raise UnauthorizedError("the API key is unknown; check it, or ask the operator of this server for one")
-    key_number.set(matches.index(True) + 1)
-    return key
 
 
 class AllowedHosts:

@@ -96,14 +96,14 @@ def log_to_stderr(form: Literal["console", "json"], level: str = "info") -> None
 
 
 # --- The audit log: refused keys, changes of voices and models, the settings. Lines of the logger `oscine.audit`,
-# with the client's address and the number of its key in the settings; never the key itself, a text, or a consent.
+# with the client's address and the name of its key; never the key itself, a text, or a consent.
 
 
 _log = logging.getLogger("oscine.audit")
 
 client_address: contextvars.ContextVar[str | None] = contextvars.ContextVar("client_address", default=None)
-key_number: contextvars.ContextVar[int | None] = contextvars.ContextVar("key_number", default=None)  # from 1 on
+key_name: contextvars.ContextVar[str | None] = contextvars.ContextVar("key_name", default=None)
 
 
 def audit(event: str, **fields: Any) -> None:
-    _log.info(event, extra=log_fields(client=client_address.get(), key=key_number.get(), **fields))
+    _log.info(event, extra=log_fields(client=client_address.get(), key=key_name.get(), **fields))

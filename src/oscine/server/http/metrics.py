@@ -6,14 +6,17 @@ import asyncio
 import contextlib
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from oscine.process.resources import Account
+from oscine.server.http.api_keys import ApiKeys
+from oscine.server.http.key_usage import Unit
 from oscine.speech.models import EngineFigures
 from oscine.speech.phrase_cache import PhraseCache
 from oscine.speech.words import AlignerJob
@@ -24,6 +27,7 @@ _E2E_S = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
 _LOOP_LAG_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 _ALIGNER_S = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60)
 AlignerOutcome = Literal["done", "failed", "busy", "cancelled"]
+_Family = TypeVar("_Family", CounterMetricFamily, GaugeMetricFamily)
 _MODES = {"/v1/audio/speech": "http", "/v1/audio/speech/batch": "batch"}  # of requests that no handler has counted
 AUDIBLE_DBFS = -50.0
 INTERVAL_S = 0.02  # between two measurements of the lag; a shorter hold of the loop may be missed
@@ -80,6 +84,9 @@ class Metrics:
 
     def watch_phrases(self, cache: PhraseCache) -> None:
         self.registry.register(_PhraseCollector(cache))
+
+    def watch_keys(self, keys: ApiKeys) -> None:
+        self.registry.register(_KeyCollector(keys))
 
     def of_model(self, card: ModelCard) -> ModelMetrics:
         return ModelMetrics(self, card.name, card.sample_rate_hz)
@@ -182,6 +189,45 @@ class _LedgerCollector(Collector):
             held[account.limit.threads > 0].add_metric([account.limit.kind], len(account))
             refused.add_metric([account.limit.kind], account.refused)
         yield from (*held.values(), refused)
+
+
+class _KeyCollector(Collector):
+    def __init__(self, keys: ApiKeys) -> None:
+        self._keys = keys
+
+    def collect(self) -> Iterable[Metric]:
+        usage = self._keys.usage
+        for name, text, unit, scale in _KEY_COUNTERS:
+            spoken = [((key,), amount * scale) for (key, one), amount in usage.spoken.copy().items() if one == unit]
+            yield _family(CounterMetricFamily(name, text, labels=["key"]), spoken)
+        text = "Requests that a limit of the key refused."
+        family = CounterMetricFamily("oscine_key_refused", text, labels=["key", "limit"])
+        yield _family(family, usage.refused.copy().items())
+        streams = [((key,), running) for key, running in self._keys.streams_by_name().items()]
+        yield _family(GaugeMetricFamily("oscine_key_streams", "Running streams of the key.", labels=["key"]), streams)
+        text = "0 if the file of API keys cannot be read, or that of their usage cannot be written."
+        yield GaugeMetricFamily("oscine_key_files_work", text, int(self._keys.files_work))
+
+
+_KEY_COUNTERS: tuple[tuple[str, str, Unit, float], ...] = (
+    ("oscine_key_requests", "Speeches of the key.", "requests", 1),
+    ("oscine_key_characters", "Characters of its speeches.", "characters", 1),
+    ("oscine_key_audio_seconds", "Seconds of audio that it was sent.", "audio_ms", 0.001),
+)
+_MAX_KEYS = 1000  # that have series of their own
+
+
+def _family(family: _Family, figures: Iterable[tuple[tuple[str, ...], float]]) -> _Family:
+    """Adds the figures by labels, of which the first is a key. Those of too many keys are added up."""
+    names: set[str] = set()
+    totals: defaultdict[tuple[str, ...], float] = defaultdict(float)
+    for (key, *rest), value in figures:
+        if len(names) < _MAX_KEYS:
+            names.add(key)
+        totals[(key if key in names else "(others)", *rest)] += value
+    for labels, value in totals.items():
+        family.add_metric(labels, value)
+    return family
 
 
 _Figure = Callable[[EngineFigures], float]

@@ -23,10 +23,11 @@ from oscine.process.resources import Owner, current_owner
 from oscine.server.dialects.kept_files import FILES_PATH
 from oscine.server.dialects.routes import refusal_at
 from oscine.server.http.access import AllowedHosts, host_name
+from oscine.server.http.api_keys import role_needed
 from oscine.server.http.connections import client_network
 from oscine.server.http.errors import api_error, error_response
 from oscine.server.http.json_body import RequestBody
-from oscine.server.http.logs import client_address, key_number, log_fields, request_id
+from oscine.server.http.logs import client_address, key_name, log_fields, request_id
 from oscine.server.service import Service
 
 _log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class RequestMiddleware:
     ) -> None:
         self._app, self._service, self._direct = app, service, direct
         config = service.config
-        self._hosts = AllowedHosts(config.host, config.allowed_hosts, has_keys=bool(config.api_keys))
+        self._hosts = AllowedHosts(config.host, config.allowed_hosts, has_keys=config.needs_key)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -77,7 +78,7 @@ class RequestMiddleware:
         given_id = headers.get("x-request-id", "")
         own_id = given_id if _ID.fullmatch(given_id) else secrets.token_hex(8)
         token = request_id.set(own_id)
-        key_number.set(None)
+        key_name.set(None)
         address = scope["client"][0] if scope.get("client") else None
         client_address.set(address)
         current_owner.set(Owner(address=client_network(address)))  # the key joins when it is checked
@@ -162,4 +163,4 @@ class RequestMiddleware:
     def _authenticate(self, scope: Scope, headers: Headers) -> str:
         if not needs_api_key(scope["path"]) or scope["method"] == "OPTIONS":
             return ""
-        return self._service.api_keys.authenticate(headers)
+        return self._service.api_keys.authenticate(headers, role=role_needed(scope["method"], scope["path"]))

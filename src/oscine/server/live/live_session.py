@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from oscine.errors import FieldError, OscineError, RequestError, clear_tracebacks
+from oscine.errors import FieldError, OscineError, RequestError, UnauthorizedError, clear_tracebacks
 from oscine.request import RANDOM_SEED
 from oscine.server.http.errors import ApiError, api_error
 from oscine.server.http.logs import request_id
@@ -78,11 +78,11 @@ class LiveSession:
         await self._socket.accept(self._connection.subprotocol(offered), headers)
         # After the handshake: a browser hides the reason of a failed handshake from its page.
         try:
-            self._api_key = self._service.api_keys.authenticate(self._socket.headers, offered)
+            self._api_key = self._service.api_keys.authenticate(self._socket.headers, offered, "speak")
             self._service.check_ready()
         except (ApiError, OscineError) as reason:
             error = api_error(reason)
-            await self._connection.close(CloseConnection(1008 if error.status == 401 else 1013, error))
+            await self._connection.close(CloseConnection(1008 if error.status in (401, 403) else 1013, error))
             return
         try:
             async with asyncio.TaskGroup() as self._tasks:
@@ -92,7 +92,7 @@ class LiveSession:
         except ExceptionGroup as group:
             if not any(isinstance(error, ConnectionError | WebSocketDisconnect) for error in group.exceptions):
                 ends = [error for error in group.exceptions if isinstance(error, CloseConnection)]
-                await self._connection.close(ends[0] if ends else CloseConnection(1011, api_error(group.exceptions[0])))
+                await self._connection.close(ends[0] if ends else _end_for(group.exceptions[0]))
             clear_tracebacks(group)
         finally:
             self._pending_text.close()
@@ -102,6 +102,7 @@ class LiveSession:
         while True:
             self._check_draining()
             if self._utterances:
+                self._service.api_keys.check(self._api_key)  # it may have ended since the last speech
                 await self._utterances[0].run()
                 self._spoken.appendleft(self._utterances.popleft().timeline)
             elif self._closing:
@@ -142,6 +143,8 @@ class LiveSession:
                 self._bad_messages = 0
                 # `receive` does not wait while messages are queued: a burst of them would hold the event loop.
                 await asyncio.sleep(0)
+            except UnauthorizedError:
+                raise
             except (ApiError, OscineError) as error:
                 self._active_s = time.monotonic()
                 await self._refuse(api_error(error))
@@ -216,6 +219,7 @@ class LiveSession:
             )
         self._pending_text.resize(_CHARACTER_BYTES * (pending_chars + len(text)))
         utterance = self._open = self._open or self._begin()
+        utterance.charge.add(len(text))
         step = _PUSH_NUMBERS if utterance.text.changes_words else _PUSH_CHARS
         for begin in range(0, len(text), step):
             utterance.push(text[begin : begin + step])
@@ -279,3 +283,8 @@ class LiveSession:
         self._spoken.clear()
         self._clock.stop()
         self._speaker = self._tasks.create_task(self._speak())
+
+
+def _end_for(error: Exception) -> CloseConnection:
+    """The key is not accepted any more, or something unexpected has happened."""
+    return CloseConnection(1008 if isinstance(error, UnauthorizedError) else 1011, api_error(error))

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from oscine.errors import clear_tracebacks
+from oscine.server.http.api_keys import Charge
 from oscine.server.http.errors import ApiError
 from oscine.server.http.logs import log_fields
 from oscine.server.http.metrics import Metrics
@@ -43,7 +44,7 @@ class LiveUtterance:
         """`plan` None: the default settings. With `refused_config`, the utterance fails: the client asked for other
         settings than the default ones."""
         self._service, self._connection, self._clock = service, connection, clock
-        self._api_key, self.index, self._plan = api_key, index, plan
+        self.api_key, self.index, self._plan = api_key, index, plan
         self._refused_config = refused_config
         self._split = plan.split if plan else None
         # A sentence is spoken when it is complete: its file starts with its text.
@@ -62,6 +63,7 @@ class LiveUtterance:
         self._committed_chars = 0
         self.commits = 0
         self.timeline = UtteranceTimeline(index)
+        self.charge = Charge(service.api_keys, api_key)
         self.is_followed = False  # by another utterance, whose audio waits for the end of this one
 
     def push(self, text: str) -> None:
@@ -117,6 +119,7 @@ class LiveUtterance:
     async def run(self) -> None:
         """Returns when the text has ended and was spoken, or failed. Raises only if the client is gone."""
         record = self._record = _Record(self, self._service.metrics)
+        record.charge = self.charge
         try:
             with record:
                 await self._speak(record)
@@ -144,7 +147,7 @@ class LiveUtterance:
             plan = self._plan = self._plan or await self._connection.plan(model, default)
             self._speaker = service.speaker(plan, whole=plan.whole_files, words=plan.words is not None)
             self._speaker.clock, self._speaker.next_is_due = self._clock, self._next_is_due
-            with service.api_keys.stream(self._api_key), model.streams:
+            with service.api_keys.stream(self.api_key), model.streams:
                 await record.render(self._speaker.speak(self.text), partial(self.render, plan))
         self._ended = True
 
@@ -237,6 +240,7 @@ class _Record(SpeechRecord):
             segments=sum(bool(text) for text, _ in self._utterance.timeline.segments),
             audio_s=round(self.audio_s, 3),
             first_audio_ms=self.first_audio_ms,
+            key=self._utterance.api_key or None,
         )
         _log.info("not spoken" if self.error else "spoken", extra=fields)
 

@@ -1,0 +1,235 @@
+"""API keys: who may do what, and how much. The settings have keys, and a file has keys with names, roles and limits."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from oscine.config import ServerConfig
+from oscine.errors import NotAllowedError, OverloadedError, UnauthorizedError, counted
+from oscine.process.resources import current_owner
+from oscine.server.http.key_file import KeyLimits, NamedKey, NamedKeys, Role, hash_of
+from oscine.server.http.key_usage import Entry, KeyUsage, Unit
+from oscine.server.http.logs import audit, key_name
+
+XI_API_KEY = "xi-api-key"  # clients of ElevenLabs
+_SCHEMES = ("bearer", "api-key")  # LiveKit's Baseten plug-in sends Api-Key
+_KEY_HEADERS = (XI_API_KEY, "x-api-key", "api-key")  # without a scheme; Azure's clients send the last one
+_BEARER_SUBPROTOCOL = "bearer."  # a browser's WebSocket cannot send headers
+_WATCH_S = 1.0  # between two looks at the file
+_LOOKS_PER_SAVE = 5  # of what was used
+_ORDINARY: tuple[Role, ...] = ("speak", "voices", "metrics")  # roles of `server.api_keys`
+_VOICE_PATHS = ("/v1/audio/voices", "/v1/audio/voice_consents")
+_VOICE_COPIES = ("/file", "/embedding")
+_NO_LIMITS = KeyLimits()
+_ADVICE = "ask the operator of this server for another one"
+
+
+def role_needed(method: str, path: str) -> Role | None:
+    """None: any key will do. Changes of models have a check of their own, because no server is without one."""
+    if path in ("/metrics", "/v1/usage/keys"):
+        return "metrics"
+    reads = method in ("GET", "HEAD")
+    if path.startswith(_VOICE_PATHS):
+        return None if reads and not path.endswith(_VOICE_COPIES) else "voices"
+    return None if reads or path.startswith("/v1/models") else "speak"
+
+
+class ApiKeys:
+    """A client is known by the name of its key. `settings:1` is the first key of the settings."""
+
+    def __init__(self, config: ServerConfig, clock: Callable[[], float] = time.time) -> None:
+        """Raises ConfigError for a file that cannot be used."""
+        self._needs_key, self._max_streams = config.needs_key, config.streams_per_key
+        given = [(key, _ORDINARY) for key in config.api_keys] + [(key, ("admin",)) for key in config.admin_keys]
+        self._fixed = {f"settings:{index}": _fixed_key(index, *one) for index, one in enumerate(given, 1)}
+        self._has_admins = bool(config.admin_keys or config.keys_file)
+        file = Path(config.keys_file).expanduser() if config.keys_file else None
+        self.named = NamedKeys(file)
+        usage_file = Path(config.usage_file).expanduser() if config.usage_file else file and usage_file_of(file)
+        self.usage = KeyUsage(usage_file, clock)
+        self._streams: Counter[str] = Counter()
+        self._stopped = threading.Event()
+        self._watcher: threading.Thread | None = None
+        if file or usage_file:
+            self._watcher = threading.Thread(target=self._watch, name="oscine-keys", daemon=True)
+
+    def start(self) -> None:
+        """Watches the file, and saves what is used, until `close`."""
+        if self._watcher:
+            self._watcher.start()
+
+    def close(self) -> None:
+        self._stopped.set()
+        if self._watcher and self._watcher.is_alive():
+            self._watcher.join()
+        self.usage.save()
+
+    def _watch(self) -> None:
+        looks = 0
+        while not self._stopped.wait(_WATCH_S):
+            looks += 1
+            self.named.reload()
+            if looks % _LOOKS_PER_SAVE == 0:
+                self.usage.save()
+
+    @property
+    def files_work(self) -> bool:
+        return self.named.is_read and self.usage.is_saved
+
+    # --- who ---
+
+    def authenticate(
+        self, headers: Mapping[str, str], subprotocols: Sequence[str] = (), role: Role | None = None
+    ) -> str:
+        """Returns the name of the client's key, or "" if the server needs none. What the client holds from now on
+        counts for it. Raises UnauthorizedError, or NotAllowedError if the key lacks the role."""
+        name = ""
+        if self._needs_key:
+            key = self._identified(_given_key(headers, subprotocols))
+            _check_role(key, role)
+            name = key.name
+        current_owner.set(current_owner.get()._replace(key=name))
+        return name
+
+    def check_admin(self, headers: Mapping[str, str]) -> None:
+        """Raises NotAllowedError if the key is no admin key, or the server has none, and UnauthorizedError."""
+        if not self._has_admins:
+            audit("model change refused", reason="no admin keys")
+            raise NotAllowedError("models cannot be added or removed here; the operator's --admin-key allows it")
+        _check_role(self._identified(_given_key(headers)), "admin")
+
+    def check(self, name: str) -> None:
+        """Raises UnauthorizedError if the key is not accepted any more."""
+        if name:
+            self._check_state(self.find(name))
+
+    def find(self, name: str) -> NamedKey | None:
+        return self._fixed.get(name) or self.named.by_name.get(name)
+
+    def all(self) -> Iterable[NamedKey]:
+        return (*self._fixed.values(), *self.named.by_name.values())
+
+    def _identified(self, given: str) -> NamedKey:
+        if not given:
+            audit("key refused", reason="missing")
+            raise UnauthorizedError("an API key is required; send it as 'Authorization: Bearer KEY'")
+        # Each is compared in constant time, so that the duration reveals nothing.
+        known, hashed = (*self._fixed.values(), *self.named.candidates(given)), hash_of(given)
+        matches = [key for key in known if hmac.compare_digest(key.sha256, hashed)]
+        if not matches:
+            audit("key refused", reason="unknown")
+            raise UnauthorizedError("the API key is unknown; check it, or ask the operator of this server for one")
+        key_name.set(matches[0].name)
+        self._check_state(matches[0])
+        return matches[0]
+
+    def _check_state(self, key: NamedKey | None) -> None:
+        state = key.state(self.usage.clock()) if key else "removed"
+        if state != "active":
+            ended_at = key and (key.revoked_at or key.expires_at)
+            when = f" on {ended_at.astimezone(UTC):%Y-%m-%d at %H:%M} UTC" if ended_at else ""
+            audit("key refused", reason=state)
+            was = "has" if state == "expired" else "was"
+            raise UnauthorizedError(f"this API key {was} {state}{when}; {_ADVICE}", code=f"api_key_{state}")
+
+    # --- how much ---
+
+    def limits_of(self, name: str) -> KeyLimits:
+        key = self.find(name)
+        return key.limits if key else _NO_LIMITS
+
+    def max_streams_of(self, name: str) -> int | None:
+        return self.limits_of(name).streams or self._max_streams
+
+    @contextlib.contextmanager
+    def stream(self, name: str) -> Iterator[None]:
+        """Counts one stream of this key. Raises OverloadedError if the key has reached its limit."""
+        running, most = self._streams[name], self.max_streams_of(name)
+        if most is not None and running >= most:
+            self.usage.refuse(name, "streams")
+            message = f"this API key has {counted(running, 'stream')} running (the maximum); wait until one ends"
+            raise OverloadedError(message, 1.0, code="too_many_streams")
+        self._streams[name] += 1
+        try:
+            yield
+        finally:
+            self._streams[name] -= 1
+            if not self._streams[name]:
+                del self._streams[name]
+
+    @property
+    def streams(self) -> int:
+        return self._streams.total()
+
+    def streams_of(self, name: str) -> int:
+        return self._streams[name]
+
+    def streams_by_name(self) -> Counter[str]:
+        return Counter({name: running for name, running in self._streams.items() if name})
+
+    def charge(self, name: str, characters: int) -> Charge:
+        """Counts a request. Raises as `Charge.add` does."""
+        charge = Charge(self, name)
+        charge.add(characters)
+        return charge
+
+
+class Charge:
+    """What one speech counts for its key: a request, its characters when they arrive, its audio at the end."""
+
+    def __init__(self, keys: ApiKeys, name: str) -> None:
+        self._keys, self._name = keys, name
+        self._counted: Counter[Entry] = Counter()
+        self._settled = False
+
+    def add(self, characters: int) -> None:
+        """Raises OverloadedError or TooLargeError for a limit of the key, and UnauthorizedError if it is not accepted
+        any more."""
+        if not self._name or self._settled:
+            return
+        self._keys.check(self._name)
+        amounts: dict[Unit, int] = {"characters": characters, **({} if self._counted else {"requests": 1})}
+        self._counted += self._keys.usage.count(self._name, self._keys.limits_of(self._name), amounts)
+
+    def settle(self, audio_s: float, *, failed: bool) -> None:
+        """The speech has ended. One that failed before its first audio is not counted."""
+        if not self._counted or self._settled:
+            return
+        self._settled = True
+        if failed:
+            self._keys.usage.refund(self._counted)
+        else:
+            self._keys.usage.settle(self._name, self._counted, round(1000 * audio_s))
+
+
+def usage_file_of(keys_file: Path) -> Path:
+    return keys_file.with_suffix(".usage.json")
+
+
+def _fixed_key(index: int, secret: str, roles: tuple[Role, ...]) -> NamedKey:
+    """A key of the settings. Its name cannot be that of a key of the file."""
+    about: dict[str, Any] = {"prefix": "", "sha256": hash_of(secret), "roles": roles, "limits": _NO_LIMITS}
+    return NamedKey.model_construct(name=f"settings:{index}", created_at=datetime.now(UTC), **about)
+
+
+def _check_role(key: NamedKey, role: Role | None) -> None:
+    if role and not key.may(role):
+        audit("role missing", role=role)
+        message = f"this API key has the roles {', '.join(key.roles)}, and this needs {role}; {_ADVICE}"
+        raise NotAllowedError(message, code="missing_role")
+
+
+def _given_key(headers: Mapping[str, str], subprotocols: Sequence[str] = ()) -> str:
+    """The first place that has a key counts. `headers` finds names in lower case."""
+    scheme, _, key = headers.get("authorization", "").strip().partition(" ")
+    offered = [name.removeprefix(_BEARER_SUBPROTOCOL) for name in subprotocols if name.startswith(_BEARER_SUBPROTOCOL)]
+    given = (key if scheme.lower() in _SCHEMES else "", *(headers.get(name, "") for name in _KEY_HEADERS), *offered)
+    return next((key.strip() for key in given if key.strip()), "")

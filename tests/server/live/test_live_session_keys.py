@@ -1,0 +1,82 @@
+"""Keys over WebSockets: pieces of text count when they arrive, and a long-lived session notices that its key has ended
+at its next speech."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server.key_holders import KeyedServer, keyed_server
+from tests.server.live.live_client import Server
+from tests.server.scripted_engine import ScriptedEngine
+from tests.server.serving import serving
+
+
+@pytest.fixture
+def keyed(engine: ScriptedEngine, tmp_path: Path) -> KeyedServer:
+    return keyed_server(engine, tmp_path, live_pause_s=3600)
+
+
+@pytest.fixture
+def server(keyed: KeyedServer) -> Iterator[Server]:
+    with serving(keyed.app) as url:
+        yield Server(url, keyed.app.state.service)
+
+
+def test_text_counts_when_it_arrives_and_a_speech_is_a_request(keyed: KeyedServer, server: Server) -> None:
+    with server.client(additional_headers=keyed.holder("acme")) as client:
+        assert client.say("Hello ", "there.").kinds[-1] == "session.done"
+        assert client.say("Hello.").kinds[-1] == "session.done"
+        assert client.say().kinds[-1] == "session.done"  # nothing is said
+    assert keyed.used("acme") == (2, 18)
+    assert keyed.keys.usage.spoken["acme", "requests"] == 2
+
+
+def test_a_piece_beyond_a_limit_is_refused_and_the_session_goes_on(keyed: KeyedServer, server: Server) -> None:
+    holder = keyed.holder("acme", characters_per_minute=10)
+    with server.client(additional_headers=holder) as client:
+        client.write("Hello ", "there.")
+        refused = client.until("error").events[-1]["error"]
+        assert refused["code"] == "rate_limit_exceeded" and "characters_per_minute" in refused["message"]
+        assert client.say("you").kinds[-1] == "session.done"
+        keyed.clock.now_s += 60
+        assert client.say("Hello.").kinds[-1] == "session.done"
+    assert keyed.used("acme") == (2, 15)
+
+
+def test_a_session_ends_when_text_comes_for_a_revoked_key(keyed: KeyedServer, server: Server) -> None:
+    with server.client(additional_headers=keyed.holder("acme")) as client:
+        assert client.say("Hello.").kinds[-1] == "session.done"
+        keyed.revoke("acme")
+        client.write("More.")
+        code, received = client.closed()
+    assert code == 1008 and received.one("error")["error"]["code"] == "api_key_revoked"
+
+
+def test_a_queued_speech_of_a_revoked_key_is_not_spoken(
+    keyed: KeyedServer, server: Server, engine: ScriptedEngine
+) -> None:
+    engine.max_frames = 3
+    with server.client(additional_headers=keyed.holder("acme")) as client:
+        for text in ("The first one.", "The second one."):
+            client.write(text)
+            client.send("input.done")
+        client.receive_frames(2)
+        keyed.revoke("acme")
+        engine.max_frames = float("inf")
+        code, received = client.closed()
+    assert code == 1008 and received.one("error")["error"]["code"] == "api_key_revoked"
+    assert "audio.done" in received.kinds and len(engine.submitted) == 1
+
+
+def test_a_key_that_may_not_speak_is_refused_after_the_handshake(keyed: KeyedServer, server: Server) -> None:
+    with server.client(additional_headers=keyed.holder("watcher", "metrics")) as client:
+        code, received = client.closed()
+    assert code == 1008 and received.one("error")["error"]["code"] == "missing_role"
+
+
+@pytest.mark.parametrize("ended", ["Hello.", "!break"])
+def test_a_speech_that_fails_before_its_audio_is_not_counted(keyed: KeyedServer, server: Server, ended: str) -> None:
+    with server.client(additional_headers=keyed.holder("acme")) as client:
+        client.say(ended)
+    assert keyed.used("acme") == ((1, 6) if ended == "Hello." else (0, 0))
