@@ -88,6 +88,7 @@ COSTS: dict[str, tuple[Ask, set[str]]] = {
     "GET /v1/voices": (lambda http: http.get("/v1/voices"), {"file", "response"}),
     "GET /v2/voices": (lambda http: http.get("/v2/voices?search=v1"), {"file"}),
     "GET /v1/voices/{voice_id}": (lambda http: http.get("/v1/voices/anna"), {"file"}),
+    "GET /v1/usage/keys": (lambda http: http.get("/v1/usage/keys"), {"file"}),
     # Admin keys only; one model is added at a time.
     "POST /v1/models": (lambda http: http.post("/v1/models", json={"path": "demo"}), set()),
     "DELETE /v1/models/{model_id:path}": (lambda http: http.delete("/v1/models/none"), set()),
@@ -98,6 +99,7 @@ COSTS: dict[str, tuple[Ask, set[str]]] = {
             "/v1/models/{model_id:path}",
             "/v1/user",
             "/v1/user/subscription",
+            "/v1/usage",
             "/health",
             "/ready",
             "/metrics",

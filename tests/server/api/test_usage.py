@@ -6,7 +6,7 @@ import pytest
 
 from tests.server.key_holders import START_S, keyed_server
 from tests.server.scripted_engine import CARD, ScriptedEngine
-from tests.server.serving import client_of, client_of_app
+from tests.server.serving import client_of, client_of_app, eventually
 
 DAY_S = 86_400
 
@@ -17,6 +17,7 @@ def test_a_key_sees_its_own_usage_and_limits(engine: ScriptedEngine, tmp_path: P
     with client_of_app(server.app) as client:
         body = {"input": "Hello.", "response_format": "pcm"}
         assert client.post("/v1/audio/speech", json=body, headers=holder).status_code == 200
+        eventually(lambda: server.keys.usage.spoken["acme", "requests"] == 1)  # after the response
         about = client.get("/v1/usage", headers=holder).json()
         user = client.get("/v1/user/subscription", headers=holder).json()
     assert about == {

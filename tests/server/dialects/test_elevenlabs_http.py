@@ -219,10 +219,12 @@ def test_a_voice_that_does_not_exist_is_404(client: httpx.Client) -> None:
     assert (answer.status_code, answer.json()["detail"]["status"]) == (404, "voice_not_found")
 
 
-def test_the_subscription_counts_nothing(client: httpx.Client) -> None:
-    user = client.get("/v1/user").json()
-    assert user["subscription"] == client.get("/v1/user/subscription").json()
-    assert user["subscription"]["character_count"] == 0 < user["subscription"]["character_limit"]
+def test_the_subscription_counts_the_characters_of_the_key(client: httpx.Client) -> None:
+    about = client.get("/v1/user").json()["subscription"]
+    assert about == client.get("/v1/user/subscription").json() and about["character_limit"] == 2**31 - 1
+    used = about["character_count"]
+    assert client.post("/v1/text-to-speech/wren", json={"text": "Hello."}).status_code == 200
+    assert client.get("/v1/user/subscription").json()["character_count"] == used + 6
 
 
 # --- times ------------------------------------------------------------------------------------------------------------

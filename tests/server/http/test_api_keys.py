@@ -64,6 +64,12 @@ def test_a_key_is_read_from_each_header_that_clients_send_it_in(headers: dict[st
         keys.check_admin(headers)
 
 
+def test_a_key_in_both_lists_of_the_settings_is_an_admin_key() -> None:
+    keys = ApiKeys(ServerConfig(api_keys=("one", "both"), admin_keys=("both",)))
+    keys.check_admin({"api-key": "both"})
+    assert keys.authenticate({"api-key": "both"}, role="speak") == "settings:3"
+
+
 @pytest.mark.parametrize(
     ("method", "path", "role"),
     [
@@ -211,6 +217,7 @@ def test_streams_at_once_are_those_of_the_key(
         engine.max_frames = float("inf")
         assert speak(client, wide).status_code == 200
         assert sum(map(len, pieces)) > 0
+    eventually(lambda: server.keys.streams_of("narrow") == 0)
     assert speak(client, narrow).status_code == 200
 
 
@@ -246,8 +253,9 @@ def test_the_metrics_and_the_log_have_the_names_of_keys(
     server: KeyedServer, client: httpx.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     holder, watcher = server.holder("acme", requests_per_minute=1), server.holder("watcher", "metrics")
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, "oscine"):
         assert speak(client, holder).status_code == 200
+        eventually(lambda: any(record.getMessage() == "spoken" for record in caplog.records))  # after the response
     (spoken,) = [record for record in caplog.records if record.getMessage() == "spoken"]
     assert spoken.log_fields["key"] == "acme" and spoken.log_fields["chars"] == 6  # type: ignore[attr-defined]
     assert speak(client, holder).status_code == 429

@@ -126,7 +126,7 @@ def test_a_broken_file_keeps_the_old_keys_and_says_so_once(
     keys = NamedKeys(file.path)
     good = file.path.read_bytes()
     file.path.write_text(content, encoding="latin-1")
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING, "oscine"):
         keys.reload()
         keys.reload()
     (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]

@@ -160,7 +160,7 @@ def test_usage_that_cannot_be_saved_is_kept_until_it_can(
     file = tmp_path / "usage.json"
     file.write_text("{", encoding="utf-8")
     count(usage, 10)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING, "oscine"):
         usage.save()
         usage.save()
     assert caplog.text.count("is not saved") == 1 and not usage.is_saved and used(usage) == (1, 10, 1500)

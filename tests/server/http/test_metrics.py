@@ -1,4 +1,5 @@
-"""The aligner's metrics, without one, and the lag of the event loop. tests/server/test_app.py has those of requests."""
+"""The aligner's metrics, without one, the lag of the event loop, and the number of series of keys.
+tests/server/test_app.py has those of requests."""
 
 import asyncio
 import re
@@ -7,6 +8,8 @@ import time
 import pytest
 
 from oscine.align.aligner import AlignerError
+from oscine.config import ServerConfig
+from oscine.server.http.api_keys import ApiKeys
 from oscine.server.http.metrics import INTERVAL_S, AlignerMetrics, Metrics, watch_loop_lag
 from tests.server.scripted_engine import CARD, ScriptedEngine
 from tests.server.serving import client_of, eventually
@@ -81,3 +84,13 @@ def test_the_lag_is_a_metric(engine: ScriptedEngine) -> None:
             return float(found[1]) if found else pytest.fail("no such metric")
 
         eventually(lambda: count() > 2)
+
+
+def test_keys_beyond_the_first_thousand_share_a_series(metrics: Metrics) -> None:
+    keys = ApiKeys(ServerConfig())
+    metrics.watch_keys(keys)
+    for number in range(1500):
+        keys.usage.settle(f"key-{number}", keys.usage.count(f"key-{number}", keys.limits_of(""), {"requests": 1}), 0)
+    (family,) = [one for one in metrics.registry.collect() if one.name == "oscine_key_requests"]
+    values = {sample.labels["key"]: sample.value for sample in family.samples}
+    assert len(values) == 1001 and values["key-999"] == 1 and values["(others)"] == 500

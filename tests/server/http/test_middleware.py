@@ -10,7 +10,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
-from oscine.server.http.access import ApiKeys
+from oscine.server.http.api_keys import ApiKeys
 from oscine.server.http.logs import JsonFormatter
 from oscine.server.live import live_session
 from tests.server.scripted_engine import CARD, ScriptedEngine

@@ -9,7 +9,7 @@ import pytest
 from tests.server.key_holders import KeyedServer, keyed_server
 from tests.server.live.live_client import Server
 from tests.server.scripted_engine import ScriptedEngine
-from tests.server.serving import serving
+from tests.server.serving import eventually, serving
 
 
 @pytest.fixture
@@ -62,6 +62,7 @@ def test_a_queued_speech_of_a_revoked_key_is_not_spoken(
             client.write(text)
             client.send("input.done")
         client.receive_frames(2)
+        eventually(lambda: keyed.used("acme")[0] == 2)
         keyed.revoke("acme")
         engine.max_frames = float("inf")
         code, received = client.closed()

@@ -394,7 +394,7 @@ async def _voices(service: Service, after: str | None = None, limit: int = _MAX_
 
 
 def _subscription(keys: ApiKeys, key: str) -> dict[str, Any]:
-    """Without a limit, it is the largest number that all clients read."""
+    """A missing limit is the largest number that all clients read."""
     return {
         "tier": "self-hosted",
         "status": "active",

@@ -33,7 +33,7 @@ _ADVICE = "ask the operator of this server for another one"
 
 
 def role_needed(method: str, path: str) -> Role | None:
-    """None: any key will do. Changes of models have a check of their own, because no server is without one."""
+    """Returns the role that a request needs; None: any key will do. `check_admin` is for changes of models."""
     if path in ("/metrics", "/v1/usage/keys"):
         return "metrics"
     reads = method in ("GET", "HEAD")
@@ -58,17 +58,18 @@ class ApiKeys:
         self._streams: Counter[str] = Counter()
         self._stopped = threading.Event()
         self._watcher: threading.Thread | None = None
-        if file or usage_file:
-            self._watcher = threading.Thread(target=self._watch, name="oscine-keys", daemon=True)
+        self._has_files = bool(file or usage_file)
 
     def start(self) -> None:
         """Watches the file, and saves what is used, until `close`."""
-        if self._watcher:
+        if self._has_files:
+            self._stopped.clear()
+            self._watcher = threading.Thread(target=self._watch, name="oscine-keys", daemon=True)
             self._watcher.start()
 
     def close(self) -> None:
         self._stopped.set()
-        if self._watcher and self._watcher.is_alive():
+        if self._watcher:
             self._watcher.join()
         self.usage.save()
 
@@ -127,9 +128,10 @@ class ApiKeys:
         if not matches:
             audit("key refused", reason="unknown")
             raise UnauthorizedError("the API key is unknown; check it, or ask the operator of this server for one")
-        key_name.set(matches[0].name)
-        self._check_state(matches[0])
-        return matches[0]
+        key = matches[-1]  # one that is in both lists of the settings is an admin key
+        key_name.set(key.name)
+        self._check_state(key)
+        return key
 
     def _check_state(self, key: NamedKey | None) -> None:
         state = key.state(self.usage.clock()) if key else "removed"

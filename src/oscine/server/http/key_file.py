@@ -41,7 +41,7 @@ _Limit = Annotated[int | None, Field(ge=1, le=2**53, strict=True)]
 
 
 class KeyLimits(BaseModel):
-    """None: no limit; of streams, `server.streams_per_key`."""
+    """Limits of one key. None: there is none, or for streams, the one of the settings."""
 
     model_config = _RULES
 
@@ -202,7 +202,7 @@ def version_of(path: Path) -> FileVersion | None:
 
 
 def read_file(path: Path, model: type[_Model], what: str) -> _Model | None:
-    """None: there is no such file. Raises ConfigError, without any value of the content."""
+    """Returns None if there is no such file. Raises ConfigError, without any value of the content."""
     try:
         return model.model_validate_json(path.read_bytes())
     except FileNotFoundError:

@@ -133,7 +133,8 @@ class KeyUsage:
                 self.refuse(key, limit)
                 wait_s = self.next_month_s - now_s
                 if per_minute:
-                    wait_s = self._windows[key, unit].wait_s(most - amount, now_s)
+                    with self._lock:
+                        wait_s = self._windows[key, unit].wait_s(most - amount, now_s)
                 raise _refusal(limit, most, used, amount, wait_s)
         entries = Counter({Entry(key, month, unit): amount for unit, amount in amounts.items()})
         with self._lock:
