@@ -199,7 +199,9 @@ class Charge:
             return
         self._keys.check(self._name)
         amounts: dict[Unit, int] = {"characters": characters, **({} if self._counted else {"requests": 1})}
-        self._counted += self._keys.usage.count(self._name, self._keys.limits_of(self._name), amounts)
+        added = self._keys.usage.count(self._name, self._keys.limits_of(self._name), amounts)
+        for entry, amount in added.items():
+            self._counted[entry] += amount
 
     def settle(self, audio_s: float, *, failed: bool) -> None:
         """The speech has ended. One that failed before its first audio is not counted."""

@@ -31,7 +31,7 @@ LimitName = Literal[
 PREFIX_CHARS = 12  # of a key; they stand in the file, to recognize it
 _MARK = "osk_"
 _SECRET_BYTES = 32
-_MAX_KEYS = 10_000
+_MAX_KEYS = 5000  # reading them holds the event loop for some 40 ms
 _MAX_LOGGED = 20  # names in a line of the log
 
 FileVersion = tuple[int, int, int]

@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, get_args
@@ -29,6 +29,7 @@ _LIMITED: tuple[tuple[LimitName, Unit], ...] = (
 )
 QUOTA_USED = "insufficient_quota"  # the code of a refusal for the rest of the month, as OpenAI has it
 _MINUTE_S = 60
+_DAY_S = 86_400
 _EARLIER_MONTHS = 2  # that are kept
 
 
@@ -83,6 +84,7 @@ class KeyUsage:
         """`clock` tells Unix seconds. Raises ConfigError for a file that cannot be used: all would begin at zero."""
         self._file, self.clock = file, clock
         self._lock = threading.Lock()
+        self._day, self._month = -1, ""
         self._windows: defaultdict[tuple[str, Unit], MinuteWindow] = defaultdict(MinuteWindow)
         self._saved = _read(file) if file else Counter[Entry]()
         self._version = version_of(file) if file else None
@@ -93,7 +95,12 @@ class KeyUsage:
 
     @property
     def month(self) -> str:
-        return f"{datetime.fromtimestamp(self.clock(), UTC):%Y-%m}"
+        """The current one, found once a day: that takes longer than counting."""
+        day = int(self.clock() // _DAY_S)
+        if day != self._day:
+            self._month = f"{datetime.fromtimestamp(day * _DAY_S, UTC):%Y-%m}"  # first: another thread may ask
+            self._day = day
+        return self._month
 
     @property
     def next_month_s(self) -> int:
@@ -119,7 +126,7 @@ class KeyUsage:
         with self._lock:
             return self._windows[key, unit].total(self.clock())
 
-    def count(self, key: str, limits: KeyLimits, amounts: dict[Unit, int]) -> Counter[Entry]:
+    def count(self, key: str, limits: KeyLimits, amounts: dict[Unit, int]) -> dict[Entry, int]:
         """Counts all of the amounts, or none. Returns what was added. Raises OverloadedError, or TooLargeError for a
         text that could never be spoken."""
         now_s, month = self.clock(), self.month
@@ -136,14 +143,14 @@ class KeyUsage:
                     with self._lock:
                         wait_s = self._windows[key, unit].wait_s(most - amount, now_s)
                 raise _refusal(limit, most, used, amount, wait_s)
-        entries = Counter({Entry(key, month, unit): amount for unit, amount in amounts.items()})
+        entries = {Entry(key, month, unit): amount for unit, amount in amounts.items()}
         with self._lock:
-            for unit, amount in amounts.items():
-                self._windows[key, unit].add(amount, now_s)
-            self._unsaved.update(entries)
+            for entry, amount in entries.items():
+                self._windows[key, entry.unit].add(amount, now_s)
+                self._unsaved[entry] += amount
         return entries
 
-    def settle(self, key: str, entries: Counter[Entry], audio_ms: int) -> None:
+    def settle(self, key: str, entries: Mapping[Entry, int], audio_ms: int) -> None:
         """A speech has ended, for which `count` has added these entries."""
         with self._lock:
             self._unsaved[Entry(key, self.month, "audio_ms")] += audio_ms
@@ -155,11 +162,11 @@ class KeyUsage:
         if key:
             self.refused[key, limit] += 1
 
-    def refund(self, entries: Counter[Entry]) -> None:
+    def refund(self, entries: Mapping[Entry, int]) -> None:
         """Takes back what `count` has added."""
         with self._lock:
-            self._unsaved.subtract(entries)
             for entry, amount in entries.items():
+                self._unsaved[entry] -= amount
                 self._windows[entry.key, entry.unit].remove(amount)
 
     def save(self) -> None:
