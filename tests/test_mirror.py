@@ -24,6 +24,7 @@ ACROSS = {
             "server/test_clip_corpus",
             "server/test_collected_audio",
             "server/test_counted_costs",
+            "server/test_dialogue",
             "server/test_every_form",
         ),
         *(

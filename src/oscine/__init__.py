@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         TooLongError,
         VoiceError,
     )
-    from oscine.request import SpeechRequest
+    from oscine.request import SpeechRequest, Turn
     from oscine.speech.result import Speech
     from oscine.speech.script import Utterance
     from oscine.text.options import TextOptions
@@ -44,6 +44,7 @@ __all__ = [
     "SpeechRequest",
     "TextOptions",
     "TooLongError",
+    "Turn",
     "Utterance",
     "Voice",
     "VoiceError",
@@ -57,6 +58,7 @@ _MODULES = {
     "TextOptions": "oscine.text.options",
     "Speech": "oscine.speech.result",
     "SpeechRequest": "oscine.request",
+    "Turn": "oscine.request",
     "Utterance": "oscine.speech.script",
     "Voice": "oscine.voice",
     "start_engine": "oscine.api",

@@ -27,12 +27,12 @@ from oscine.engine.build import build_engine
 from oscine.engine.remote.client import EngineClient
 from oscine.errors import ConfigError, EngineError, RequestError
 from oscine.model.checkpoint import DEMO
-from oscine.request import RANDOM_SEED, SpeechRequest
+from oscine.request import RANDOM_SEED, SpeechRequest, naming_turn
 from oscine.speech.capabilities import check_can_clone, check_text
-from oscine.speech.events import Audio, SpeechEvent, WholeFile
+from oscine.speech.events import Audio, SpeechEvent, SpokenTurn, WholeFile
 from oscine.speech.result import Speech
 from oscine.speech.run import Speaker
-from oscine.speech.script import Script
+from oscine.speech.script import Script, Scripted, prepare_turns, spoken_turn
 from oscine.speech.voices import language_name
 from oscine.speech_options import takes_request
 from oscine.text.options import at_level, text_language
@@ -223,21 +223,29 @@ class Oscine:
             )
         self._check_open()
         request.check()
-        card, language = self.config.card(""), language_name(request.language)
         request = replace(
             request,
             seed=secrets.randbits(63) if request.seed in (None, RANDOM_SEED) else request.seed,
-            language=language,
             trim_silence=False if request.trim_silence is None else request.trim_silence,
             return_codes=True,
         )
-        language = text_language(language, card.languages)
-        check_text_options(request, language)
-        request = at_level(request, card.text_level, language)
-        for segment in self._prepared(request):
-            if isinstance(segment, SpokenText):
-                self._engine.check(request.for_engine(text=segment.spoken))
+        request = request if request.turns else self._settled(request)
+        alone: SpeechRequest = request
+        index: int | None = None
+        for item in self._script(request):
+            if isinstance(item, SpokenTurn):
+                alone, index = item.request, item.index
+            elif isinstance(item, SpokenText):
+                with naming_turn(index):
+                    self._engine.check(alone.for_engine(text=item.spoken))
         return request
+
+    def _settled(self, request: SpeechRequest) -> SpeechRequest:
+        """The request with its language by name and the level of its text."""
+        card, language = self.config.card(""), language_name(request.language)
+        request, language = replace(request, language=language), text_language(language, card.languages)
+        check_text_options(request, language)
+        return at_level(request, card.text_level, language)
 
     def _events(self, request: SpeechRequest) -> AsyncGenerator[SpeechEvent, None]:
         """Speaks a checked request: a long text in segments, as in the server."""
@@ -245,7 +253,16 @@ class Oscine:
         out_rate_hz, volume = request.sample_rate, request.volume
         convert = partial(open_encoder, "pcm", rate_hz=rate_hz, out_rate_hz=out_rate_hz, speed=speed, volume=volume)
         speaker = Speaker(self._engine, request, rate_hz, speed, open_encoder=lambda: AsyncEncoder(convert(), None))
-        return speaker.speak(Script(self._prepared(request)))
+        return speaker.speak(Script(self._script(request)))
+
+    def _script(self, request: SpeechRequest) -> Sequence[Scripted]:
+        if not request.turns:
+            return self._prepared(request)
+        card, turns = self.config.card(""), []
+        for index, turn in enumerate(request.turns):
+            with naming_turn(index):
+                turns.append(spoken_turn(index, turn, self._settled(request.of_turn(turn)), card, request.voice))
+        return prepare_turns(turns, card.languages)
 
     def _prepared(self, request: SpeechRequest) -> list[Prepared]:
         if not isinstance(request.text, str):

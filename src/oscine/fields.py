@@ -56,10 +56,11 @@ class RequestField:
             return f"a string of at most {self.spec.max_chars} characters"
         return {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}[self.kind]
 
-    def check(self, value: object) -> None:
-        """Raises RequestError."""
+    def check(self, value: object, container: str = "") -> None:
+        """Raises RequestError. `container`: what holds the field, such as "input[1]"."""
         if not ((value is None and self.optional) or self._accepts(value)):
-            raise RequestError(self.refusal(value, self.name), self.name)
+            name = f"{container}.{self.name}" if container else self.name
+            raise RequestError(self.refusal(value, name), name)
 
     def refusal(self, value: object, name: str) -> str:
         """The message for a bad value. `name`: what the entrance calls the field."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from oscine.audio.formats import MAX_SPEED, MAX_VOLUME, MIN_SPEED, SampleRate
-from oscine.errors import RequestError
+from oscine.errors import RequestError, unknown_choice
 from oscine.fields import RequestField, Spec, declared_fields
 from oscine.text.options import TextOptions
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 TextMode = Literal["whole", "streaming"]
 RANDOM_SEED = -1
 MAX_CONTINUES_S = 3600.0  # upper limit of SpeechRequest.continues_s
+MAX_TURNS = 256  # of a dialogue
+MAX_TURN_PAUSE_S = 10.0
+TURN_ALIASES = {"input": "text", "speaker": "voice", "instruct": "instructions"}
 
 # Beyond these fp32 overflows: probabilities would be NaN, and every draw would silently be code 0.
 _MIN_FACTOR, _MAX_FACTOR = 1e-6, 1e6
@@ -52,13 +56,92 @@ class VoiceSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A turn of a dialogue. None means: what the request says."""
+
+    text: str = field(kw_only=False)
+    voice: Annotated[
+        str | Voice | None,
+        Spec(about="Who speaks: the name of a preset or an uploaded voice; in Python, also a `Voice`."),
+    ] = None
+    instructions: Annotated[
+        str | None, Spec(about='How to speak; "": without the instructions of the request.', max_chars=4096)
+    ] = None
+    language: Annotated[str | None, Spec(about="Of this turn, as `language` of the request.", max_chars=64)] = None
+    pause_s: Annotated[
+        float,
+        Spec(
+            about="Silence before the turn, in seconds.",
+            rule=f"a number of seconds from 0 to {MAX_TURN_PAUSE_S:g}",
+            least=0,
+            most=MAX_TURN_PAUSE_S,
+        ),
+    ] = 0.0
+
+    @staticmethod
+    def fields() -> Mapping[str, RequestField]:
+        """The fields beside the text, by name."""
+        return declared_fields(Turn)
+
+    @classmethod
+    def of(cls, given: object) -> Self:
+        """Makes a turn of its fields, as JSON has them. Raises RequestError."""
+        if not isinstance(given, Mapping):
+            raise RequestError(f"a turn must be an object with a text, got {type(given).__name__}")
+        fields: dict[Any, Any] = {TURN_ALIASES.get(name, name): value for name, value in given.items()}
+        known = ("text", *cls.fields())
+        for name in fields:
+            if name not in known:
+                raise RequestError(unknown_choice("field", str(name), known), name)
+        if fields.get("text") is None:
+            raise RequestError("text is missing; it is required", "text")
+        return cls(**{name: value for name, value in fields.items() if value is not None})
+
+    def check(self, container: str) -> None:
+        """Checks type and bounds of every field but the voice. Raises RequestError."""
+        if not isinstance(self.text, str):
+            raise RequestError(
+                f"{container}.text must be a string, got {type(self.text).__name__}", f"{container}.text"
+            )
+        for name, declared in self.fields().items():
+            if (value := getattr(self, name)) is not declared.default:
+                declared.check(value, container)
+
+
+def turns_of(given: object) -> tuple[Turn, ...]:
+    """The turns of a dialogue, as JSON has them. Raises RequestError."""
+    if not isinstance(given, list) or not given:
+        found = "an empty list" if isinstance(given, list) else type(given).__name__
+        raise RequestError(f"a dialogue must be a list of turns, got {found}", "input")
+    turns = []
+    for index, one in enumerate(given):
+        with naming_turn(index):
+            turns.append(Turn.of(one))
+    return tuple(turns)
+
+
+@contextlib.contextmanager
+def naming_turn(index: int | None) -> Iterator[None]:
+    """Errors of the request, and the fields that they are about, get the name of this turn. None: it has no turns."""
+    try:
+        yield
+    except RequestError as error:
+        if index is None:
+            raise
+        turn = f"input[{index}]"
+        param = f"{turn}.{error.param}" if error.param else turn
+        raise type(error)(f"{param}: {error}", param, error.code) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpeechRequest(TextOptions):
     """One request for speech. None means: the default of the checkpoint or the mode.
 
     Every entrance offers the fields that have a Spec: HTTP, WebSocket, Triton, the command line, Python.
     """
 
-    text: str = field(kw_only=False)
+    text: str = field(default="", kw_only=False)
+    turns: Sequence[Turn] = ()  # a dialogue, instead of a text; the other fields are defaults of its turns
     voice: Annotated[
         str | Voice | VoiceSource | None,
         Spec(about="The name of a preset or an uploaded voice; in Python, also a `Voice`."),
@@ -151,8 +234,30 @@ class SpeechRequest(TextOptions):
         """The fields that every entrance offers, by name."""
         return declared_fields(SpeechRequest)
 
+    @property
+    def written(self) -> str:
+        """The text, or those of all turns."""
+        return "\n".join(turn.text for turn in self.turns) if self.turns else self.text
+
+    def of_turn(self, turn: Turn) -> SpeechRequest:
+        """The request that speaks this turn alone."""
+        own = {name: getattr(turn, name) for name in ("voice", "instructions", "language")}
+        return replace(
+            self, text=turn.text, turns=(), **{name: value for name, value in own.items() if value is not None}
+        )
+
+    def alone(self) -> list[SpeechRequest]:
+        """The requests for its turns, or itself."""
+        return [self.of_turn(turn) for turn in self.turns] if self.turns else [self]
+
     def check(self) -> None:
-        """Checks type and bounds of every field but the text and the voice. Raises RequestError."""
+        """Checks type and bounds of every field but the text and the voice, also of the turns. Raises RequestError."""
+        if self.turns and self.text:
+            raise RequestError("a request has a text or turns, not both; make the text a turn", "turns")
+        if len(self.turns) > MAX_TURNS:
+            raise RequestError(f"the dialogue has {len(self.turns)} turns, the limit is {MAX_TURNS}; split it", "input")
+        for index, turn in enumerate(self.turns):
+            turn.check(f"input[{index}]")
         for name, declared in declared_fields(SpeechRequest).items():
             value = getattr(self, name)
             if value is not declared.default:
@@ -209,6 +314,7 @@ class SpeechRequest(TextOptions):
 _OF_ENCODERS: Mapping[str, Any] = {"speed": 1.0, "volume": 1.0, "sample_rate": None}
 # Fields that an engine refuses, with the values that ask for nothing.
 _NOT_FOR_ENGINES: Mapping[str, Any] = {
+    "turns": (),
     **{name: declared.default for name, declared in declared_fields(TextOptions).items()},
     **_OF_ENCODERS,
 }

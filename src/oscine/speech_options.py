@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from oscine.errors import unknown_choice
-from oscine.request import SpeechRequest
+from oscine.request import SpeechRequest, Turn
 from oscine.voice import Voice
 
 OPTIONS_HEADING = "\n\nOptions:\n"  # in docstrings
@@ -38,6 +38,9 @@ class Option(NamedTuple):
     @property
     def type(self) -> str:
         return _shown(self.kind)
+
+
+TURNS = Option("turns", Sequence[Turn], (), "Instead of a text: the turns of a dialogue, each with its own voice.")
 
 
 @functools.cache
@@ -69,13 +72,13 @@ def takes_request(
         if inspect.iscoroutinefunction(method):
 
             @functools.wraps(method)
-            async def call(self: _Self, text: str, **given: Any) -> Any:
+            async def call(self: _Self, text: str = "", **given: Any) -> Any:
                 return await method(self, speech_request(text, given))
 
         else:
 
             @functools.wraps(method)
-            def call(self: _Self, text: str, **given: Any) -> Any:
+            def call(self: _Self, text: str = "", **given: Any) -> Any:
                 return method(self, speech_request(text, given))
 
         _describe(call, method)
@@ -89,22 +92,22 @@ def _describe(call: Callable[..., Any], method: Callable[..., Any]) -> None:
     parameter = inspect.Parameter
     shown = [
         parameter("self", parameter.POSITIONAL_ONLY),
-        parameter("text", parameter.POSITIONAL_OR_KEYWORD, annotation="str"),
+        parameter("text", parameter.POSITIONAL_OR_KEYWORD, default="", annotation="str"),
     ]
-    for option in options():
+    for option in (TURNS, *options()):
         shown.append(parameter(option.name, parameter.KEYWORD_ONLY, default=option.default, annotation=option.kind))
     result = inspect.signature(method).return_annotation
     call.__signature__ = inspect.Signature(shown, return_annotation=result)  # type: ignore[attr-defined]
     described = "\n".join(
         textwrap.fill(f"{option.name}: {option.meaning}", 100, initial_indent="    ", subsequent_indent=" " * 8)
-        for option in options()
+        for option in (TURNS, *options())
     )
     call.__doc__ = f"{inspect.getdoc(method)}{OPTIONS_HEADING}{described}"
 
 
 def speech_request(text: str, given: Mapping[str, Any]) -> SpeechRequest:
     """Raises TypeError for an unknown option, as Python does for keyword arguments."""
-    known = SpeechRequest.fields()
+    known = ["turns", *SpeechRequest.fields()]
     for name in given:
         if name in _CLONING:
             raise TypeError(f"{name} is no option of speech; clone first: voice=tts.clone(clip, transcript)")

@@ -34,7 +34,7 @@ def routed(cards: Sequence[ModelCard], **fields: Any) -> list[str]:
     options = VoiceOptions.model_validate(fields)
     named = find_name(options.model, [card.name for card in cards]) if options.model else None
     needs = needs_of(options.request(), options.asked_model, cards, UPLOADED.get)
-    return [card.name for card in choose_models(needs, cards, named, lambda: UPLOADED)]
+    return [card.name for card in choose_models([needs], cards, named, lambda: UPLOADED)]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_the_operators_aliases_are_voices_when_a_model_is_chosen() -> None:
     aliases = {"boss": "vivian", "tara": "anna", "nova": "sohee"}
     for voice, expected in (("Boss", "preset"), ("tara", "base"), ("nova", "small")):
         needs = needs_of(SpeechRequest("a", voice=voice), AskedModel(), ALL, UPLOADED.get, aliases)
-        assert choose_models(needs, ALL)[0].name == expected
+        assert choose_models([needs], ALL)[0].name == expected
 
 
 def test_other_voices_go_to_a_custom_voice_model_only_where_no_base_can() -> None:

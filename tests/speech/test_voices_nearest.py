@@ -70,4 +70,4 @@ def test_a_name_of_others_is_no_reserved_name_and_works_for_every_request() -> N
     for name, speaker in (("Cherry", "wren"), ("Eldric Sage", "finch"), ("AF_Heart", "wren"), ("dan", "finch")):
         assert resolver.resolve(name) == speaker
         needs = needs_of(SpeechRequest("a", voice=name), AskedModel(), [CARD], lambda _: None)
-        assert choose_models(needs, [CARD]) == [CARD]
+        assert choose_models([needs], [CARD]) == [CARD]

@@ -30,6 +30,7 @@ class Cue:
     text: str
     start_s: float
     end_s: float
+    speaker: str | None = None  # in a dialogue
 
 
 def subtitle_format(path: Path) -> SubtitleFormat:
@@ -48,29 +49,38 @@ def subtitles(words: Sequence[TimedWord], form: SubtitleFormat) -> str:
         mark = "," if form == "srt" else "."
         times = f"{_clock(cue.start_s, mark)} --> {_clock(cue.end_s, mark)}"
         # "-->" inside a text would end it, and WebVTT reads < and & as markup.
-        text = cue.text.replace("-->", "→")
+        text, speaker = (part.replace("-->", "→") for part in (cue.text, cue.speaker or ""))
         if form == "vtt":
-            text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+            text, speaker = (_escaped(part) for part in (text, speaker))
+        if speaker:
+            text = f"<v {speaker}>{text}" if form == "vtt" else f"{speaker}: {text}"
         blocks.append(f"{number}\n{times}\n{text}\n")
     return ("WEBVTT\n\n" if form == "vtt" else "") + "\n".join(blocks)
 
 
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
 def cues(words: Sequence[TimedWord]) -> list[Cue]:
-    """Groups words into sentences, or into pieces of long sentences."""
+    """Groups words of one speaker into sentences, or into pieces of long sentences."""
     found: list[Cue] = []
     text, start_s, end_s = "", 0.0, 0.0
+    speaker: str | None = None
     for word in words:
         if word.start_s is None or word.end_s is None:
             continue
         joined = join_words(text, word.word)
         too_long = len(joined) > _MAX_CHARS or word.end_s - start_s > _MAX_CUE_S
-        if text and (too_long or word.start_s - end_s > _PAUSE_S or _SENTENCE_END.search(text)):
-            found.append(_cue(text, start_s, end_s))
+        paused = word.start_s - end_s > _PAUSE_S
+        if text and (too_long or paused or word.speaker != speaker or _SENTENCE_END.search(text)):
+            found.append(_cue(text, start_s, end_s, speaker))
             text = ""
+        speaker = word.speaker
         joined, start_s = (joined, start_s) if text else (word.word, word.start_s)
         text, end_s = joined, word.end_s
     if text:
-        found.append(_cue(text, start_s, end_s))
+        found.append(_cue(text, start_s, end_s, speaker))
     return found
 
 
@@ -79,15 +89,15 @@ def join_words(text: str, word: str) -> str:
     return text + word if not text or (is_unspaced(text[-1]) and is_unspaced(word[0])) else f"{text} {word}"
 
 
-def _cue(text: str, start_s: float, end_s: float) -> Cue:
+def _cue(text: str, start_s: float, end_s: float, speaker: str | None) -> Cue:
     if len(text) <= _LINE_CHARS:
-        return Cue(text, start_s, end_s)
+        return Cue(text, start_s, end_s, speaker)
     # Two lines of about the same length.
     for width in range(len(text) // 2, _LINE_CHARS + 1):
         lines = textwrap.wrap(text, width, break_on_hyphens=False)
         if len(lines) <= 2:
             break
-    return Cue("\n".join(lines), start_s, end_s)
+    return Cue("\n".join(lines), start_s, end_s, speaker)
 
 
 def _clock(seconds: float, mark: str) -> str:

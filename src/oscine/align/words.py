@@ -40,6 +40,7 @@ class TimedWord:
     word: str
     start_s: float | None = None
     end_s: float | None = None
+    speaker: str | None = None  # in a dialogue, for subtitles
 
 
 def split_words(text: str) -> list[Word]:

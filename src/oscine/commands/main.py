@@ -146,6 +146,9 @@ def say(
     ] = None,
     play: Annotated[bool, typer.Option("--play", metavar="", help="Play on the loudspeaker")] = False,
     file: Annotated[Path | None, typer.Option(help="Speak every line of this file, one audio file each")] = None,
+    script: Annotated[
+        Path | None, typer.Option(help='Speak a dialogue: a JSON list of turns, {"voice": ..., "text": ...} each')
+    ] = None,
     format_name: Annotated[str | None, typer.Option("--format", help="Format of standard output or of --file")] = None,
     model: Annotated[str, typer.Option("--model", "-m", help="Checkpoint folder, hub id, or 'demo'")] = "demo",
     voice: Annotated[str | None, typer.Option(help="Name of a preset voice, or a voice file (.safetensors)")] = None,
@@ -183,14 +186,17 @@ def say(
         check_clone_options,
         choose_voice,
         load,
+        read_dialogue,
         read_texts,
         report,
         speak,
         spoken_request,
+        with_voices,
     )
 
-    texts = read_texts(text, file)
-    request = spoken_request(texts, pronounce or [], fields)
+    turns = read_dialogue(script, text, file) if script else ()
+    texts = [] if turns else read_texts(text, file)
+    request = spoken_request(texts, turns, pronounce or [], fields)
     check_clone_options(ref_audio, ref_text, x_vector_only, save_voice, voice)
     if file:
         outputs = Outputs.for_lines(len(texts), output, save_codes, format_name)
@@ -200,8 +206,10 @@ def say(
     outputs.check_encoding(request)
     timed = Subtitles.opened(subtitles, aligner, [path.stem for path in outputs.audio] if file else None)
     tts = load(model, device, dtype.value, slots=1 if play or not file else min(MAX_SLOTS, len(texts)))
-    speaker = choose_voice(tts, voice, ref_audio, None if x_vector_only else ref_text, save_voice)
-    requests = [replace(request, text=line, voice=speaker) for line in texts]
+    if not turns or voice or ref_audio or not all(turn.voice for turn in turns):
+        speaker = choose_voice(tts, voice, ref_audio, None if x_vector_only else ref_text, save_voice)
+        request = replace(request, voice=speaker)
+    requests = [with_voices(request, tts)] if turns else [replace(request, text=line) for line in texts]
     speeches, took_s = speak(tts, requests, outputs, play=play, on_segment=timed.add if timed else None)
     outputs.write(speeches)
     report(speeches, outputs, took_s, as_json)

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -28,7 +28,7 @@ from oscine.align.subtitles import subtitle_format, subtitles
 from oscine.align.words import TimedWord, written_words
 from oscine.commands.voices import clip_warnings
 from oscine.errors import OscineError, RequestError, VoiceError
-from oscine.request import SpeechRequest
+from oscine.request import SpeechRequest, Turn, naming_turn, turns_of
 from oscine.speech.capabilities import unsupported_script
 from oscine.speech.result import Speech, format_named, format_of, sound_device
 
@@ -77,8 +77,28 @@ def _read_text(text: str | None) -> str:
         raise RequestError(f"standard input is not UTF-8 text: {error}", "text") from None
 
 
-def spoken_request(texts: list[str], pronounce: list[str], fields: dict[str, Any]) -> SpeechRequest:
-    """What the texts have in common. Raises RequestError for fields, or tags in the texts, that cannot be used."""
+def read_dialogue(script: Path, text: str | None, file: Path | None) -> tuple[Turn, ...]:
+    """The turns of a JSON file: a list, or an object with the field `input`, as over HTTP."""
+    from oscine.speech.capabilities import check_text
+
+    if text is not None or file is not None:
+        raise RequestError("give either a text, --file or --script", "script")
+    try:
+        given = json.loads(script.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RequestError(f"cannot read {str(script)!r} as JSON: {error}", "script") from None
+    turns = turns_of(given["input"] if isinstance(given, dict) and "input" in given else given)
+    for index, turn in enumerate(turns):
+        with naming_turn(index):
+            check_text(turn.text)
+    return turns
+
+
+def spoken_request(
+    texts: Sequence[str], turns: Sequence[Turn], pronounce: list[str], fields: dict[str, Any]
+) -> SpeechRequest:
+    """What the texts have in common, or the dialogue. Raises RequestError for fields, or tags in the texts, that cannot
+    be used."""
     from oscine.text.preparation import check_text_options, prepare_text  # here: `--help` needs no such rules
 
     for entry in pronounce:
@@ -86,12 +106,25 @@ def spoken_request(texts: list[str], pronounce: list[str], fields: dict[str, Any
             raise RequestError(f"--pronounce takes WORD=SPOKEN, got {entry!r}", "pronunciations")
     spoken = dict(entry.split("=", 1) for entry in pronounce)
     fields = {name: value.value if isinstance(value, StrEnum) else value for name, value in fields.items()}
-    request = SpeechRequest("", pronunciations=spoken or None, **fields)
+    request = SpeechRequest("", turns=turns, pronunciations=spoken or None, **fields)
     request.check()
     check_text_options(request, request.language)
     for text in texts:
         prepare_text(text, request, request.language)
+    for index, alone in enumerate(request.alone() if turns else ()):
+        with naming_turn(index):
+            prepare_text(alone.text, alone, alone.language)
     return request
+
+
+def with_voices(request: SpeechRequest, tts: Oscine) -> SpeechRequest:
+    """The request with the voices of its turns."""
+    turns = []
+    for index, turn in enumerate(request.turns):
+        with naming_turn(index):
+            voice = choose_voice(tts, turn.voice, None, None, None) if isinstance(turn.voice, str) else None
+            turns.append(replace(turn, voice=voice))
+    return replace(request, turns=turns)
 
 
 def check_clone_options(
@@ -152,7 +185,7 @@ def speak(
     from oscine.speech.events import Audio, Ended, SegmentEnded
 
     tts.check(requests)  # before anything is shown or written
-    if warning := unsupported_script(" ".join(request.text for request in requests), tts.config.card("")):
+    if warning := unsupported_script(" ".join(request.written for request in requests), tts.config.card("")):
         console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
     rate_hz = requests[0].sample_rate or tts.sample_rate
     begun_s = time.perf_counter()
@@ -379,9 +412,15 @@ class Subtitles:
         rate_hz = speech.sample_rate
         samples = speech.audio[round(segment.start_s * rate_hz) : round(segment.end_s * rate_hz)]
         text = segment.spoken.spoken if segment.spoken else segment.text
-        words = self.aligner.align(samples, rate_hz, text, language.lower())
+        turn = segment.turn
+        words = self.aligner.align(samples, rate_hz, text, (turn.request.language if turn else language).lower())
         return [
-            replace(word, start_s=segment.start_s + word.start_s, end_s=segment.start_s + word.end_s)
+            replace(
+                word,
+                start_s=segment.start_s + word.start_s,
+                end_s=segment.start_s + word.end_s,
+                speaker=turn.voice if turn else None,
+            )
             for word in (written_words(segment.spoken, words) if segment.spoken else words)
             if word.start_s is not None and word.end_s is not None
         ]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from oscine.audio.formats import FormatName
 from oscine.config import ServerConfig
 from oscine.errors import NotReadyError
 from oscine.server.api.model_admin import ModelAdmin, OpenModel
-from oscine.server.api.schemas import VoiceOptions, field_warnings, ignored_fields
+from oscine.server.api.schemas import Text, VoiceOptions, field_warnings, ignored_fields
 from oscine.server.api.speech_outcomes import SpeechOutcomes
 from oscine.server.dialects.kept_files import KeptFiles
 from oscine.server.http.api_keys import ApiKeys
@@ -89,15 +90,15 @@ class Service(SpeechService):
             }
         return {**about, "ready": False, "state": "draining"} if self.draining else about
 
-    def route(self, options: VoiceOptions) -> ServedModel:
+    def route(self, options: VoiceOptions, text: Text = "") -> ServedModel:
         """The model that speaks this request. Called after `check_ready`, which is enough if there is only one."""
-        model = self.models.route(options.request, options.asked_model)
+        model = self.models.route(partial(options.request, text), options.asked_model)
         if self.models.several:
             model.check_ready(named=True)
         return model
 
     async def plan(
-        self, model: ServedModel, options: VoiceOptions, text: str, default_format: FormatName | None = None
+        self, model: ServedModel, options: VoiceOptions, text: Text, default_format: FormatName | None = None
     ) -> SpeechPlan:
         """Raises RequestError. `text` is "" for streaming text (WebSocket). `default_format` None: the server's."""
         if self.config.strict:

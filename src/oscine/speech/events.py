@@ -15,10 +15,21 @@ import numpy as np
 
 from oscine.align.words import TimedWord
 from oscine.audio.pcm import CODEBOOKS, Codes
+from oscine.request import SpeechRequest
 from oscine.text.spoken_text import SpokenText
 from oscine.types import FinishReason, Usage
 
 NO_USAGE = Usage(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenTurn:
+    """A turn of a dialogue. In a script, the segments after it are its own."""
+
+    index: int
+    voice: str | None  # the name of the voice, if it has one
+    pause_s: float  # before it
+    request: SpeechRequest  # that speaks it alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +68,7 @@ class SegmentEnded:
     start_s: float
     end_s: float
     spoken: SpokenText | None = None  # what the model read, if it is not the same
+    turn: SpokenTurn | None = None  # of a dialogue
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +78,7 @@ class Words:
     index: int  # of the segment
     words: tuple[TimedWord, ...]  # seconds in the file
     warning: str | None = None
+    turn: SpokenTurn | None = None  # of a dialogue
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,7 +224,8 @@ class ModelRegistry:
         it."""
         named = self.find(asked.name)
         if len(self._models) > 1:
-            needs = needs_of(request(), asked, self.cards, self._uploaded, self._voice_aliases)
+            alone, cards = request().alone(), self.cards
+            needs = [needs_of(one, asked, cards, self._uploaded, self._voice_aliases) for one in alone]
             return self._best(needs, named)
         model = named or self.first
         if asked.kind is not None and asked.kind != model.card.kind:
@@ -235,9 +236,9 @@ class ModelRegistry:
 
     def route_needs(self, needs: Needs, name: str | None = None) -> ServedModel:
         """The model that does this; with a `name`, this one. Raises as `route` does."""
-        return self._best(needs, self.find(name))
+        return self._best([needs], self.find(name))
 
-    def _best(self, needs: Needs, named: ServedModel | None) -> ServedModel:
+    def _best(self, needs: Sequence[Needs], named: ServedModel | None) -> ServedModel:
         """The best model that is ready among those that can do it; if none is ready, the best one."""
         if named is not None:
             named.check_served()

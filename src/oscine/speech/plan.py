@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ from oscine.audio.encoders import Format, checked_format, packet_bytes
 from oscine.audio.formats import FormatName
 from oscine.config import ServerConfig
 from oscine.errors import ConfigError, RequestError, TooLargeError
-from oscine.request import RANDOM_SEED, SpeechRequest, VoiceSource
+from oscine.request import RANDOM_SEED, SpeechRequest, VoiceSource, naming_turn
 from oscine.speech.capabilities import (
     AUTO,
     check_can_clone,
@@ -19,12 +20,14 @@ from oscine.speech.capabilities import (
     unsupported_script,
 )
 from oscine.speech.clips import ClipPolicy, fetch_clip
+from oscine.speech.events import SpokenTurn
 from oscine.speech.models import ServedModel
 from oscine.speech.phrase_cache import CacheUse
+from oscine.speech.script import Scripted, prepare_turns, spoken_items, spoken_turn
 from oscine.speech.words import AsyncAligner, check_aligner
 from oscine.text.cleaning import is_plain
 from oscine.text.options import ENGLISH, TextOptions, asked_level, level_of, text_language
-from oscine.text.preparation import Prepared, StreamingPreparation, check_text_options, prepare_text
+from oscine.text.preparation import StreamingPreparation, check_text_options, prepare_text
 from oscine.text.segmenter import SegmenterConfig
 from oscine.text.spoken_text import SpokenText
 from oscine.types import ModelCard
@@ -33,6 +36,7 @@ from oscine.voice import Voice
 _MAX_READ_CHARS = 300  # of any content; reading them in English takes about a millisecond
 _COMPRESSED_BYTES_PER_S = 20_000  # mp3, opus and aac stay below
 _EXPERIMENTAL = "experimental: CustomVoice checkpoints were not trained for other voices than their own; listen first"
+_MAX_INLINE_TURNS = 8  # as short as the text that is read inline
 _MAX_INLINE_CHARS = 2000  # a thousand characters take a millisecond to segment; longer texts leave the event loop
 
 
@@ -45,7 +49,7 @@ Split = Literal["sentence", "clause"]  # what is a file of its own in a live ses
 class SpeechPlan:
     model: ServedModel
     request: SpeechRequest  # with its voice and its seed
-    script: tuple[Prepared, ...]  # segments and pauses
+    script: tuple[Scripted, ...]  # segments and pauses, and where the turns of a dialogue begin
     format: Format
     rate_hz: int  # of the engine's audio
     out_rate_hz: int
@@ -134,26 +138,20 @@ class SpeechPlanner:
         if times_words:
             check_aligner(self._aligner, request.language)
         checked, out_rate_hz = checked_format(form, card.sample_rate_hz, request.sample_rate, request.speed)
-        if len(request.text) > self._max_text_chars:
-            message = f"the text has {len(request.text)} characters, the limit is {self._max_text_chars}; split it"
+        written = request.written
+        if len(written) > self._max_text_chars:
+            message = f"the text has {len(written)} characters, the limit is {self._max_text_chars}; split it"
             raise TooLargeError(message, "input")
         voice, clip_warnings = await self._voice(model, request.voice)
-        language = text_language(request.language, card.languages)
-        await self._check_text_options(request, language)
-        pause_s = request.paragraph_pause_s
         repeats = request.seed not in (None, RANDOM_SEED)
-        request = replace(
-            request,
-            voice=voice,
-            seed=request.seed if repeats else secrets.randbits(63),
-            text_level=level_of(request, self._level or card.text_level, language),
-            normalize=None,
-            paragraph_pause_s=self._text_defaults.paragraph_pause_s if pause_s is None else pause_s,
-        )
-        script = tuple(await self._script(request, language))
+        seed = request.seed if request.seed is not None and repeats else secrets.randbits(63)
+        spoken = await self._settled(request, card, voice=voice, seed=seed)
+        turns = await self._turns(model, request, voice, seed, times_words=times_words) if request.turns else []
+        script = tuple(await self._script(spoken, turns, card))
+        voices = (voice, *(turn.request.voice for turn in turns))
         return SpeechPlan(
             model=model,
-            request=request,
+            request=spoken,
             script=script,
             cache=self._cache_use(cache, script, repeats=repeats),
             format=checked,
@@ -161,11 +159,45 @@ class SpeechPlanner:
             out_rate_hz=out_rate_hz,
             speed=request.speed,
             packet_bytes=packet_bytes(checked, out_rate_hz, packet_ms) if packet_ms else None,
-            warning=unsupported_script(request.text[:_MAX_INLINE_CHARS], card),
-            field_warnings=(*clip_warnings, *([_EXPERIMENTAL] if _is_experimental(voice, card) else [])),
+            warning=unsupported_script(written[:_MAX_INLINE_CHARS], card),
+            field_warnings=(
+                *clip_warnings,
+                *([_EXPERIMENTAL] if any(_is_experimental(one, card) for one in voices) else []),
+            ),
         )
 
-    def _cache_use(self, asked: CacheUse, script: tuple[Prepared, ...], *, repeats: bool) -> CacheUse:
+    async def _settled(self, request: SpeechRequest, card: ModelCard, **changed: Any) -> SpeechRequest:
+        """The request with what is `changed`, and with the level and the pauses of its text. Raises RequestError."""
+        language = text_language(request.language, card.languages)
+        await self._check_text_options(request, language)
+        pause_s = request.paragraph_pause_s
+        return replace(
+            request,
+            text_level=level_of(request, self._level or card.text_level, language),
+            normalize=None,
+            paragraph_pause_s=self._text_defaults.paragraph_pause_s if pause_s is None else pause_s,
+            **changed,
+        )
+
+    async def _turns(
+        self, model: ServedModel, request: SpeechRequest, voice: str | Voice | None, seed: int, *, times_words: bool
+    ) -> list[SpokenTurn]:
+        """Plans the turns of a dialogue, each as a request alone: what is wrong with a later one is known before the
+        first is spoken. `voice` and `seed` are those of the dialogue. Raises RequestError."""
+        voices: dict[object, str | Voice | None] = {None: voice}
+        turns = []
+        for index, turn in enumerate(request.turns):
+            with naming_turn(index):
+                if turn.voice not in voices:
+                    voices[turn.voice], _ = await self._voice(model, turn.voice)
+                alone = request.of_turn(turn)
+                if times_words:
+                    check_aligner(self._aligner, alone.language)
+                alone = await self._settled(alone, model.card, voice=voices[turn.voice], seed=seed)
+                turns.append(spoken_turn(index, turn, alone, model.card, request.voice))
+        return turns
+
+    def _cache_use(self, asked: CacheUse, script: tuple[Scripted, ...], *, repeats: bool) -> CacheUse:
         """Raises RequestError."""
         if asked != "only":
             return asked if repeats and self._remembers else "off"  # with a random seed, no phrase is spoken twice
@@ -173,8 +205,8 @@ class SpeechPlanner:
             raise RequestError("this server has no phrase cache; its setting is server.phrase_cache_bytes", "cache")
         if not repeats:
             raise RequestError("cache 'only' needs the seed that the phrase was spoken with", "seed")
-        if len(script) > 1:
-            message = f"cache 'only' takes one segment, this text has {len(script)} segments and pauses; split it"
+        if (items := spoken_items(script)) > 1:
+            message = f"cache 'only' takes one segment, this text has {items} segments and pauses; split it"
             raise RequestError(message, "cache")
         return asked
 
@@ -184,8 +216,14 @@ class SpeechPlanner:
         else:
             check_text_options(request, language)
 
-    async def _script(self, request: SpeechRequest, language: str) -> list[Prepared]:
-        given = request.text, request, language, self.segmenter_config, self._max_text_chars
+    async def _script(self, request: SpeechRequest, turns: list[SpokenTurn], card: ModelCard) -> Sequence[Scripted]:
+        limits = self.segmenter_config, self._max_text_chars
+        language = text_language(request.language, card.languages)
+        if turns:
+            if len(turns) <= _MAX_INLINE_TURNS and len(request.written) <= _MAX_READ_CHARS:
+                return prepare_turns(turns, card.languages, *limits)
+            return await self._texts.run_while_wanted(prepare_turns, turns, card.languages, *limits)
+        given = request.text, request, language, *limits
         if len(request.text) <= _MAX_INLINE_CHARS and _is_quick(request.text, request, language):
             return prepare_text(*given)
         return await self._texts.run_while_wanted(prepare_text, *given)
@@ -221,7 +259,7 @@ class SpeechPlanner:
         return await self._files.run(model.voices.resolve, asked), ()
 
 
-def _is_experimental(voice: str | Voice | None, card: ModelCard) -> bool:
+def _is_experimental(voice: object, card: ModelCard) -> bool:
     return isinstance(voice, Voice) and not card.clones
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from oscine.errors import NotFoundError, RequestError, VoiceError, shown_name, unknown_choice
-from oscine.request import SpeechRequest, VoiceSource
+from oscine.request import SpeechRequest, VoiceSource, naming_turn
 from oscine.speech.capabilities import KIND_NAMES, Needs, check_needs
 from oscine.speech.voices import DEFAULT_VOICE, OPENAI_VOICES, is_foreign_voice
 from oscine.types import ModelCard, ModelKind
@@ -103,12 +103,30 @@ def needs_of(
 
 
 def choose_models(
-    needs: Needs,
+    needs: Sequence[Needs],
     cards: Sequence[ModelCard],
     named: str | None = None,
     uploaded_names: Callable[[], Iterable[str]] = tuple,
 ) -> list[ModelCard]:
-    """The models that can do it, best first; with `named`, this one alone. Raises RequestError if there is none."""
+    """The models that can do it, best first; with `named`, this one alone. A dialogue needs something for each turn.
+    Raises RequestError if there is none."""
+    if len(needs) == 1:
+        return _best_first(needs[0], _able(needs[0], cards, named, uploaded_names))
+    able = list(cards)
+    for index, turn in enumerate(needs):
+        with naming_turn(index):
+            of_turn = _able(turn, cards, named, uploaded_names)
+            if not (able := [card for card in able if card in of_turn]):
+                models = _listed(card.name for card in of_turn)
+                message = f"only {models} can speak this turn, but not those before it; one model speaks a dialogue"
+                raise RequestError(message)
+    return _best_first(needs[0], able)
+
+
+def _able(
+    needs: Needs, cards: Sequence[ModelCard], named: str | None, uploaded_names: Callable[[], Iterable[str]]
+) -> list[ModelCard]:
+    """The models that can do it, in their order; with `named`, this one alone. Raises RequestError if there is none."""
     reasons = {card.name: _reason(_without_voice(needs, card, cards, named), card) for card in cards}
     able = [card for card in cards if reasons[card.name] is None]
     if named is not None:
@@ -118,6 +136,10 @@ def choose_models(
         raise _named_cannot(named, reasons[named], able)
     if not able:
         raise _none_can(needs, cards, reasons, uploaded_names)
+    return able
+
+
+def _best_first(needs: Needs, able: list[ModelCard]) -> list[ModelCard]:
     if needs.clone_param is not None:  # others were not trained for it: not even while no Base is ready
         return [card for card in able if card.kind == "base"] or able
     # Instructions without a voice are a description of one.

@@ -21,7 +21,7 @@ from oscine.request import MAX_CONTINUES_S, SpeechRequest
 from oscine.speech.clock import PlaybackClock
 from oscine.speech.events import NO_USAGE, Audio, Ended, Paused, SegmentEnded, SpeechEvent, Started
 from oscine.speech.script import Script, Segment, StreamingScript, Utterance
-from oscine.text.spoken_text import Pause, SpokenText
+from oscine.text.spoken_text import Pause
 from oscine.types import AudioChunk, FinishReason, SpeechEngine, Usage
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _SEVERITY: tuple[FinishReason, ...] = ("stop", "runaway", "length", "cancelled",
 
 @dataclass(slots=True, eq=False)
 class Speaker:
-    """Speaks one text, segment after segment, with one voice and one seed.
+    """Speaks one text, segment after segment, with one voice and one seed; in a dialogue, with the voice of each turn.
 
     Each segment is submitted when the previous one is complete, while the client still has audio to play. Segments
     after the first are continuations, which the engine does not refuse for load.
@@ -88,7 +88,7 @@ class Speaker:
                 late = segment.yielded
                 over = self.split or audio.finish_reason == "length"
                 item = None if over else await text.next_item()
-                for event in await file.end_segment(audio, self._segments, segment.content, last=item is None):
+                for event in await file.end_segment(audio, self._segments, segment, last=item is None):
                     if isinstance(event, SegmentEnded):
                         self.segment = None
                     yield event
@@ -110,15 +110,16 @@ class Speaker:
 
     def _utterance(self, segment: Segment, file: _File, streams: bool, *, late: bool) -> Utterance:
         """The next segment's utterance, not yet submitted. `late`: its text was, so its slot was given back."""
+        request = segment.turn.request if segment.turn else self.request
         text = segment.begin().lstrip() if self.split else segment.begin()
         changed: dict[str, Any] = {"text": text, "max_new_tokens": file.tokens_left}
         if self._segments:  # silence before a later segment is the pause between two sentences
             unplayed_s = min(self.clock.unplayed_s, MAX_CONTINUES_S)
-            trim = self.request.trim_silence if self._paused else False
+            trim = request.trim_silence if self._paused else False
             late = unplayed_s == 0 if self.split else late
             changed |= {"continues_s": unplayed_s, "resumes": late, "trim_silence": trim}
         self._paused = False
-        request = self.request.for_engine(**changed)  # its text is prepared
+        request = request.for_engine(**changed)  # its text is prepared
         if self.phrases and not streams:
             return self.phrases.utterance(self.engine, request)
         return Utterance(self.engine, request, streaming_text=streams)
@@ -195,7 +196,7 @@ class _File:
             events += self._timer.finished()
         return events
 
-    async def end_segment(self, audio: AudioChunk, index: int, text: SpokenText, *, last: bool) -> list[SpeechEvent]:
+    async def end_segment(self, audio: AudioChunk, index: int, segment: Segment, *, last: bool) -> list[SpeechEvent]:
         """The events of a segment's last chunk."""
         pcm = audio.pcm
         if self._joiner:
@@ -210,7 +211,9 @@ class _File:
 
         def ended() -> SegmentEnded:
             start_s, end_s = (at / self._per_s for at in (self._segment_start, self._samples))
-            return SegmentEnded(index, text.written, start_s, end_s, text if text.replacements else None)
+            text = segment.content
+            spoken = text if text.replacements else None
+            return SegmentEnded(index, text.written, start_s, end_s, spoken, segment.turn)
 
         return await self.audio(pcm, audio.codes, ended, last=last)
 

@@ -13,19 +13,27 @@ from types import TracebackType
 from typing import Self
 
 from oscine.errors import EngineError, RequestError
-from oscine.request import SpeechRequest
-from oscine.text.preparation import Prepared, StreamingPreparation, StreamResult
+from oscine.request import SpeechRequest, Turn, naming_turn
+from oscine.speech.capabilities import check_text, resolve_request
+from oscine.speech.events import SpokenTurn
+from oscine.text.options import text_language
+from oscine.text.preparation import PauseLimit, Prepared, StreamingPreparation, StreamResult, prepare_text
+from oscine.text.segmenter import SegmenterConfig
 from oscine.text.spoken_text import Pause, SpokenText
-from oscine.types import AppendText, AudioChunk, Cancel, EndText, SpeechEngine
+from oscine.types import AppendText, AudioChunk, Cancel, EndText, ModelCard, SpeechEngine
 
+Scripted = Prepared | SpokenTurn
 _NOTHING = SpokenText.unchanged("")
 
 
 class Segment:
     """The text of one engine utterance, which may still grow."""
 
-    def __init__(self, content: SpokenText = _NOTHING, *, complete: bool = False) -> None:
+    def __init__(
+        self, content: SpokenText = _NOTHING, *, complete: bool = False, turn: SpokenTurn | None = None
+    ) -> None:
         self.content, self.complete = content, complete
+        self.turn = turn  # of a dialogue
         self.yielded = False  # it was completed early, because the text paused
         self._sent_chars = 0
         self._utterance: Utterance | None = None
@@ -65,18 +73,64 @@ class Segment:
 
 
 class Script:
-    """A text that is complete."""
+    """A text or a dialogue that is complete."""
 
     streams = False
 
-    def __init__(self, items: Sequence[Prepared]) -> None:
-        self._items, self.joins = iter(items), len(items) > 1
+    def __init__(self, items: Sequence[Scripted]) -> None:
+        self._items, self.joins = iter(items), spoken_items(items) > 1
+        self._turn: SpokenTurn | None = None
 
     async def next_item(self) -> Segment | Pause | None:
         item = next(self._items, None)
-        return Segment(item, complete=True) if isinstance(item, SpokenText) else item
+        while isinstance(item, SpokenTurn):
+            self._turn, item = item, next(self._items, None)
+        return Segment(item, complete=True, turn=self._turn) if isinstance(item, SpokenText) else item
 
     def end_segment(self, segment: Segment) -> None: ...
+
+
+def spoken_items(items: Sequence[Scripted]) -> int:
+    """How many segments and pauses there are."""
+    return sum(not isinstance(item, SpokenTurn) for item in items)
+
+
+def spoken_turn(index: int, turn: Turn, request: SpeechRequest, card: ModelCard, default_voice: object) -> SpokenTurn:
+    """`request` speaks the turn alone; `default_voice` is what the dialogue asks for. Raises RequestError for what the
+    checkpoint cannot speak."""
+    check_text(request.text)
+    preset = resolve_request(request, card).speaker
+    asked = default_voice if turn.voice is None else turn.voice
+    return SpokenTurn(index, asked if isinstance(asked, str) else preset, turn.pause_s, request)
+
+
+def prepare_turns(
+    turns: Sequence[SpokenTurn],
+    languages: Sequence[str],
+    config: SegmenterConfig | None = None,
+    max_chars: int | None = None,
+    check_cancelled: Callable[[], None] | None = None,
+) -> list[Scripted]:
+    """The script of a dialogue: each turn as if it were alone, after its pause. `languages` are the checkpoint's.
+    Otherwise as `prepare_text`; the limits of a text hold for all turns together."""
+    script: list[Scripted] = []
+    pauses, chars = PauseLimit(), 0
+    for turn in turns:
+        with naming_turn(turn.index):
+            request, language = turn.request, text_language(turn.request.language, languages)
+            items = prepare_text(request.text, request, language, config, max_chars, check_cancelled)
+            if turn.pause_s:
+                items.insert(0, Pause(turn.pause_s))
+            for item in items:
+                if isinstance(item, Pause):
+                    pauses.add(item.seconds)
+                else:
+                    chars += len(item.spoken)
+            if max_chars is not None and chars > max_chars:
+                message = f"spelled out, the dialogue has more than {max_chars} characters (the limit); split it"
+                raise RequestError(message, "text")
+        script += [turn, *items]
+    return script
 
 
 class StreamingScript:

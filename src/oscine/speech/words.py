@@ -152,7 +152,8 @@ class WordTimer:
     async def _align(self, segment: SegmentEnded, pcm: bytes) -> Words:
         try:
             text = segment.spoken.spoken if segment.spoken else segment.text
-            words = await self._aligner.align(pcm, self._rate_hz, text, self._language)
+            language = segment.turn.request.language if segment.turn else self._language
+            words = await self._aligner.align(pcm, self._rate_hz, text, language)
             words = written_words(segment.spoken, words) if segment.spoken else words
         except AlignerError as error:
             _log.warning("word timestamps are missing: %s", error)
@@ -160,12 +161,13 @@ class WordTimer:
         except Exception:  # a bug here must not fail the speech
             _log.exception("word timestamps are missing")
             return _untimed(segment, "an internal error")
-        return Words(segment.index, tuple(_shifted(word, segment.start_s, self._speed) for word in words))
+        shifted = tuple(_shifted(word, segment.start_s, self._speed) for word in words)
+        return Words(segment.index, shifted, turn=segment.turn)
 
 
 def _untimed(segment: SegmentEnded, reason: str) -> Words:
     words = tuple(TimedWord(word.text) for word in split_words(segment.text))
-    return Words(segment.index, words, f"the words have no times: {reason}")
+    return Words(segment.index, words, f"the words have no times: {reason}", segment.turn)
 
 
 def _shifted(word: TimedWord, start_s: float, speed: float) -> TimedWord:

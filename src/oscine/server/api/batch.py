@@ -209,7 +209,7 @@ class _SpeechBatch:
             self._own_stream_free = True
 
     async def _speak(self, index: int, item: BatchItem, record: SpeechRecord) -> BatchResult:
-        model = self._service.route(item)
+        model = self._service.route(item, item.input)
         record.use(model.metrics)
         file, collected = WholeFile(), self._service.ledger["audio"].open()
 

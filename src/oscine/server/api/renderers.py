@@ -19,7 +19,7 @@ from oscine.server.api.schemas import SpeechBody
 from oscine.server.http.errors import ApiError
 from oscine.server.http.streaming_response import ResponseWriter, write_with_audio
 from oscine.server.service import Service
-from oscine.speech.events import Audio, Ended, SegmentEnded, SpeechEvent, Started, WholeFile, Words
+from oscine.speech.events import Audio, Ended, SegmentEnded, SpeechEvent, SpokenTurn, Started, WholeFile, Words
 from oscine.speech.plan import SpeechPlan
 from oscine.types import Usage
 
@@ -65,7 +65,7 @@ def response_form(body: SpeechBody, headers: Headers, config: ServerConfig) -> R
     if body.word_timestamps:  # in a header, which is sent before the audio
         return "whole"
     needs_length = FORMATS[body.response_format or config.http_format].needs_length
-    streams = config.stream_wav or _reads_a_stream(headers) or len(body.input) > _MAX_WHOLE_CHARS
+    streams = config.stream_wav or _reads_a_stream(headers) or body.chars > _MAX_WHOLE_CHARS
     return "whole" if needs_length and not streams else "bytes"
 
 
@@ -240,7 +240,7 @@ class Json(Whole):
     async def send(self, data: bytes, words: list[Words], end: Ended) -> None:
         plan, warning = self._plan, missing_times(words)
         fields = {
-            "text": self._call.body.input,
+            "text": plan.request.written,
             "response_format": plan.format.name,
             "sample_rate": plan.out_rate_hz,
             "duration": round(self.duration_s, 3),
@@ -265,7 +265,13 @@ def segment_fields(segment: SegmentEnded) -> dict[str, Any]:
         **({"spoken": segment.spoken.spoken} if segment.spoken else {}),
         "start_s": round(segment.start_s, 3),
         "end_s": round(segment.end_s, 3),
+        **turn_fields(segment.turn),
     }
+
+
+def turn_fields(turn: SpokenTurn | None) -> dict[str, Any]:
+    """Who speaks, in a dialogue."""
+    return {"turn": turn.index, **({"voice": turn.voice} if turn.voice else {})} if turn else {}
 
 
 def usage_fields(usage: Usage) -> dict[str, int]:
@@ -282,30 +288,39 @@ _MAX_HEADER_BYTES = 4096  # proxies refuse larger ones
 def word_event(segment: Words) -> dict[str, Any]:
     """The fields of our own events."""
     words = [{"word": word.word, "start_s": word.start_s, "end_s": word.end_s} for word in segment.words]
-    return {"index": segment.index, "words": words, **({"warning": segment.warning} if segment.warning else {})}
+    warning = {"warning": segment.warning} if segment.warning else {}
+    return {"index": segment.index, **turn_fields(segment.turn), "words": words, **warning}
 
 
 def verbose_words(segments: Sequence[Words]) -> list[dict[str, Any]]:
     """Words as in OpenAI's verbose_json."""
-    return [{"word": word.word, "start": word.start_s, "end": word.end_s} for word in _all_words(segments)]
+    return [
+        {"word": word.word, "start": word.start_s, "end": word.end_s, **turn_fields(turn)}
+        for word, turn in _all_words(segments)
+    ]
 
 
-def _all_words(segments: Sequence[Words]) -> list[TimedWord]:
-    return [word for segment in segments for word in segment.words]
+def _all_words(segments: Sequence[Words]) -> list[tuple[TimedWord, SpokenTurn | None]]:
+    return [(word, segment.turn) for segment in segments for word in segment.words]
 
 
 def millisecond_words(segments: Sequence[Words]) -> list[dict[str, Any]]:
     """Words as vLLM-Omni has them; those without times are left out."""
     return [
-        {"word": word.word, "start_ms": round(1000 * word.start_s), "end_ms": round(1000 * word.end_s)}
-        for word in _all_words(segments)
+        {
+            "word": word.word,
+            "start_ms": round(1000 * word.start_s),
+            "end_ms": round(1000 * word.end_s),
+            **turn_fields(turn),
+        }
+        for word, turn in _all_words(segments)
         if word.start_s is not None and word.end_s is not None
     ]
 
 
 def word_alignment(segments: Sequence[Words]) -> dict[str, Any]:
     """The `timestamp_info` that LiveKit's plug-in for Baseten reads; words without times are left out."""
-    timed = [word for word in _all_words(segments) if word.start_s is not None]
+    timed = [word for word, _ in _all_words(segments) if word.start_s is not None]
     return {
         "word_alignment": {
             "words": [word.word for word in timed],

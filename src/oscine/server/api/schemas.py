@@ -25,7 +25,7 @@ from pydantic_core import PydanticCustomError
 from oscine.audio.formats import MAX_PACKET_MS, MAX_VOLUME, MIN_PACKET_MS, FormatName
 from oscine.errors import FieldError, RequestError, nearest, shown_name, unknown_choice
 from oscine.fields import RequestField
-from oscine.request import SpeechRequest, VoiceSource
+from oscine.request import MAX_TURNS, TURN_ALIASES, SpeechRequest, Turn, VoiceSource
 from oscine.server.api.spellings import TaskName, meant_values
 from oscine.speech.capabilities import AUTO, KIND_NAMES
 from oscine.speech.phrase_cache import CacheUse
@@ -141,7 +141,7 @@ class LenientModel(BaseModel):
                 yield from value.unknown_fields(prefix)
             elif isinstance(value, list) and value and isinstance(value[0], LenientModel):
                 for index, inner in enumerate(value):
-                    yield from inner.unknown_fields(f"{prefix}.{index}")
+                    yield from inner.unknown_fields(f"{prefix}[{index}]")
 
     def check_strict(self) -> None:
         """Raises 400 for the first unknown field, or the first value in another type or spelling."""
@@ -221,9 +221,51 @@ if TYPE_CHECKING:  # the fields are made from those of SpeechRequest
     class _RequestFields(LenientModel):
         def __getattr__(self, name: str) -> Any: ...
 
+    class _TurnFields(LenientModel):
+        def __getattr__(self, name: str) -> Any: ...
+
 else:
+    _TurnFields = _with_fields("_TurnFields", [field for field in Turn.fields().values() if field.name != "voice"])
     _SamplingFields = _with_fields("_SamplingFields", [_FIELDS[name] for name in _SAMPLING])
     _RequestFields = _with_fields("_RequestFields", [field for field in _FIELDS.values() if field.name != "voice"])
+
+
+class TurnBody(_TurnFields):
+    """A turn of a dialogue. What it leaves out is as the request says."""
+
+    text: str | None = Field(None, description="What is said.")
+    input: str | None = Field(None, description="Alias of `text`.")
+    voice: Name | VoiceId | None = Field(None, description="A preset, an uploaded voice, or one of OpenAI's names.")
+    speaker: Name | VoiceId | None = Field(None, description="Alias of `voice`.")
+    instruct: str | None = Field(None, max_length=4096, description="Alias of `instructions`.")
+
+    @model_validator(mode="after")
+    def _use_aliases(self) -> Self:
+        for alias, name in TURN_ALIASES.items():
+            if (value := getattr(self, alias)) is None:
+                continue
+            if getattr(self, name) is not None:
+                raise _bad_name(alias, f"{alias} is an alias of {name}; give only one of them")
+            setattr(self, name, value)
+            setattr(self, alias, None)
+        if self.text is None:
+            raise _bad_name("text", "a turn must have a text")
+        return self
+
+    def turn(self) -> Turn:
+        assert self.text is not None
+        given = {name: value for name in Turn.fields() if (value := getattr(self, name)) is not None}
+        if self.language is not None:
+            given["language"] = language_name(self.language or AUTO)
+        return Turn(self.text, **{**given, "voice": _voice_name(self.voice)})
+
+
+def _voice_name(given: str | VoiceId | None) -> str | None:
+    return given.id if isinstance(given, VoiceId) else given
+
+
+Turns = Annotated[list[TurnBody], Field(min_length=1, max_length=MAX_TURNS, fail_fast=True)]
+Text = str | Turns  # of a request: a text, or a dialogue
 
 
 class ExtraParams(_SamplingFields):
@@ -323,7 +365,7 @@ class VoiceOptions(_RequestFields):
     def asked_model(self) -> AskedModel:
         return AskedModel(self.model, _KINDS.get(self.task_type or ""))
 
-    def request(self, text: str = "") -> SpeechRequest:
+    def request(self, text: Text = "") -> SpeechRequest:
         """Makes the request that any entrance makes. Raises RequestError for fields that contradict each other."""
         given = {name: value for name in _OTHERS if (value := getattr(self, name)) is not None}
         given.update(self._sampling())
@@ -333,7 +375,11 @@ class VoiceOptions(_RequestFields):
             given.pop("instructions", None)
         if self.text_mode is None and self.non_streaming_mode is not None:
             given["text_mode"] = "whole" if self.non_streaming_mode else "streaming"
-        return SpeechRequest(text, voice=self._voice(), **given)
+        if isinstance(text, str):
+            given["text"] = text
+        else:
+            given["turns"] = tuple(turn.turn() for turn in text)
+        return SpeechRequest(voice=self._voice(), **given)
 
     def _sampling(self) -> dict[str, Any]:
         """Returns the sampling fields, each of which may stand in `extra_params` too. If only one of the talker and the
@@ -369,8 +415,7 @@ class VoiceOptions(_RequestFields):
             raise RequestError("ref_text is the transcript of a clip; give the clip too, as ref_audio", "ref_text")
         if self.x_vector_only_mode:
             raise RequestError("x_vector_only_mode needs a clip; give it as ref_audio", "x_vector_only_mode")
-        name = self.speaker if self.voice is None else self.voice
-        return name.id if isinstance(name, VoiceId) else name
+        return _voice_name(self.speaker if self.voice is None else self.voice)
 
     def _reference(self) -> tuple[str | None, str | None]:
         """Returns the clip and its transcript."""
@@ -396,7 +441,18 @@ class VoiceOptions(_RequestFields):
 
 
 class BatchItem(VoiceOptions):
-    input: str = Field(description="The text to speak, of any length.")
+    input: Text = Field(description="The text to speak, of any length; or the turns of a dialogue.")
+
+    @property
+    def chars(self) -> int:
+        """Of the whole text."""
+        return len(self.input) if isinstance(self.input, str) else sum(len(turn.text or "") for turn in self.input)
+
+    def check_strict(self) -> None:
+        super().check_strict()
+        for index, turn in enumerate(self.input if isinstance(self.input, list) else ()):
+            for error in turn._respelled:
+                raise invalid_field([{**error, "loc": ("input", index, *error["loc"])}])
 
 
 class SpeechBody(BatchItem):
@@ -424,7 +480,7 @@ _WRONG_ALTERNATIVE = ("string_type", "list_type", "model_type", "model_attribute
 def invalid_field(errors: list[Any], *, of_request: bool = True) -> FieldError:
     """The first of pydantic's errors in our words. `of_request`: the fields are those of a speech request."""
     error = _most_specific(errors)
-    name = ".".join(_path(error["loc"]))
+    name = _joined(_path(error["loc"]))
     if error["type"] == "bad_name":
         param = f"{name}.{error['ctx']['name']}" if name else error["ctx"]["name"]
         return FieldError(f"{name}: {error['msg']}" if name else error["msg"], param=param)
@@ -433,7 +489,8 @@ def invalid_field(errors: list[Any], *, of_request: bool = True) -> FieldError:
     if not name:
         return FieldError("the body must be one JSON object, sent with content-type: application/json")
     path = _path(error["loc"])
-    field = _FIELDS.get(path[-1]) if path[:-1] in ([], ["extra_params"]) else None
+    fields = Turn.fields() if path[0] == "input" else _FIELDS
+    field = fields.get(path[-1]) if len(path) == 1 or path[0] in ("input", "extra_params") else None
     if of_request and field and field.name != "voice" and error["type"] != "string_unicode":
         return FieldError(field.refusal(error.get("input"), name), param=name)
     given = error.get("input")
@@ -454,6 +511,11 @@ def _most_specific(errors: list[Any]) -> Any:
     """A field with several allowed types has an error per type; the type that the client meant matched furthest."""
     same_field = [error for error in errors if _path(error["loc"])[:1] == _path(errors[0]["loc"])[:1]]
     return max(same_field, key=lambda error: (len(_path(error["loc"])), error["type"] not in _WRONG_ALTERNATIVE))
+
+
+def _joined(path: Sequence[str]) -> str:
+    """`input[1].voice`"""
+    return "".join(f"[{name}]" if name.isdecimal() else f".{name}" for name in path).removeprefix(".")
 
 
 def _path(loc: tuple[str | int, ...]) -> list[str]:

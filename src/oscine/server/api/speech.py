@@ -75,8 +75,8 @@ class SpeechHandler:
             with record:
                 service.check_ready()
                 with service.api_keys.stream(call.key):
-                    record.charge = service.api_keys.charge(call.key, len(body.input))
-                    model = service.route(body)
+                    record.charge = service.api_keys.charge(call.key, body.chars)
+                    model = service.route(body, body.input)
                     record.use(model.metrics)
                     with model.streams:
                         plan = record.plan = await service.plan(model, body, body.input)
@@ -131,7 +131,7 @@ class _Record(SpeechRecord):
         fields = log_fields(
             model=plan.model.name if self._call.service.models.several else None,
             finish_reason=end.finish_reason,
-            chars=len(self._call.body.input),
+            chars=self._call.body.chars,
             segments=plan.segments,
             format=plan.format.name,
             audio_s=round(self.audio_s, 3),

@@ -191,7 +191,7 @@ class AnswerRenderer(Json):
 
 
 def _usage(body: SpeechBody, end: Ended) -> dict[str, int]:
-    return {"characters": len(body.input), **usage_fields(end.usage)}
+    return {"characters": body.chars, **usage_fields(end.usage)}
 
 
 def _answer(data: str, url: str = "", finish_reason: str | None = None) -> dict[str, Any]:
