@@ -13,7 +13,7 @@ import pytest
 from safetensors import safe_open
 
 import oscine
-from oscine import ClipWarning, EngineConfig, Oscine, Speech, SpeechRequest, Voice, start_engine
+from oscine import ClipWarning, EngineConfig, Oscine, Speech, SpeechRequest, Turn, Voice, start_engine
 from oscine.audio.clips import pcm16, read_clip
 from oscine.audio.encoders import encode_whole
 from oscine.errors import ConfigError, EngineError, OscineError, RequestError
@@ -158,6 +158,42 @@ def test_a_long_text_is_spoken_in_segments_and_none_is_lost(preset: Oscine) -> N
     spoken = [event.text for event in events if isinstance(event, SegmentEnded)]
     assert spoken == segments
     assert len(again.audio) == len(again.codes) * FRAME and len(speech.audio) == len(speech.codes) * FRAME
+
+
+def test_a_dialogue_is_its_turns_spoken_alone(preset: Oscine) -> None:
+    turns = [
+        Turn("hello", voice="ryan"),
+        Turn("you bird", voice=preset.voices[0], instructions="Whisper.", pause_s=0.3),
+        Turn("hello you"),
+    ]
+    fields: dict[str, Any] = {"seed": 4, "language": "english"}
+    alone = [
+        preset.speak("hello", voice="ryan", **fields),
+        preset.speak("you bird", voice=preset.voices[0], instructions="Whisper.", **fields),
+        preset.speak("hello you", voice=preset.voices[-1], **fields),
+    ]
+    dialogue = preset.speak(turns=turns, voice=preset.voices[-1], **fields)
+    np.testing.assert_array_equal(dialogue.codes, np.concatenate([one.codes for one in alone]))
+    first, second, third = (one.audio for one in alone)
+    expected = np.concatenate([first, np.zeros(round(0.3 * RATE), np.float32), second, third])
+    assert len(dialogue.audio) == len(expected)
+    for border in (len(first), len(first) + round(0.3 * RATE), len(expected) - len(third)):
+        faded = slice(border - RATE // 200, border + RATE // 200)
+        dialogue.audio[faded] = expected[faded] = 0
+    np.testing.assert_array_equal(dialogue.audio, expected)
+
+
+def test_what_is_wrong_with_a_turn_is_said_before_anything_is_spoken(preset: Oscine) -> None:
+    for turn, message in (
+        (Turn("you", voice="ryam"), "input[1].voice: unknown voice 'ryam'; did you mean 'ryan'?"),
+        (Turn(""), "input[1].text: text is empty"),
+        (Turn("you", pause_s=11), "input[1].pause_s must be a number of seconds from 0 to 10, got 11"),
+        (Turn(5), "input[1].text must be a string, got int"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(RequestError, match=re.escape(message)):
+            preset.stream(turns=[Turn("hello"), turn])
+    with pytest.raises(RequestError, match="a request has a text or turns, not both"):
+        preset.speak("hello", turns=[Turn("you")])
 
 
 def test_text_options_change_what_is_spoken_and_pauses_are_exact(preset: Oscine) -> None:

@@ -22,6 +22,12 @@ def test_srt_has_a_cue_for_each_sentence() -> None:
     )
 
 
+def test_cues_of_a_dialogue_name_the_speaker() -> None:
+    words = [TimedWord("Well", 0.0, 0.4, "wren"), TimedWord("no.", 0.4, 0.8, "a<b"), TimedWord("Hm.", 0.8, 1.2)]
+    assert [line for line in subtitles(words, "srt").split("\n") if "." in line] == ["a<b: no.", "Hm."]
+    assert "\n<v wren>Well\n" in (vtt := subtitles(words, "vtt")) and "\n<v a&lt;b>no.\n" in vtt and "\nHm.\n" in vtt
+
+
 def test_webvtt_escapes_markup() -> None:
     assert subtitles(WORDS, "vtt") == (
         "WEBVTT\n\n1\n00:00:00.000 --> 00:00:01.200\nFish &amp; chips.\n\n"

@@ -419,6 +419,50 @@ def test_every_line_of_a_file_has_its_subtitles(shell: Shell, whisper: Path) -> 
     ]
 
 
+def test_subtitles_of_a_dialogue_name_the_speakers(shell: Shell, whisper: Path, engine: InstantEngine) -> None:
+    turns = [{"voice": "Ryan", "text": "Hello there."}, {"text": "Good bye.", "pause_s": 0.5}]
+    Path("dialogue.json").write_text(json.dumps(turns), encoding="utf-8")
+    ran = shell("say", "--script", "dialogue.json", "-o", "out.wav", "--subtitles", "out.vtt", "--aligner", whisper)
+    assert ran.code == 0, ran.err
+    assert Path("out.vtt").read_text().count("<v Ryan>Hello there.\n") == 1
+    assert "<v ryan>Good bye." in Path("out.vtt").read_text()
+    assert [request.text for request in engine.requests] == ["Hello there.", "Good bye."]
+    assert len(wav_samples(Path("out.wav"))) == 2 * FRAME_SAMPLES + RATE // 2
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_a_script_may_be_the_body_of_a_request(shell: Shell, engine: InstantEngine, words: list[str]) -> None:
+    body = {"input": [{"speaker": "ryan", "input": "Hello."}], "seed": 1}
+    Path("dialogue.json").write_text(json.dumps(body), encoding="utf-8")
+    assert shell("say", "--script", "dialogue.json", "-o", "out.wav", *words).code == 0
+    (request,) = engine.requests
+    assert (request.text, request.voice) == ("Hello.", "ryan")
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "message"),
+    [
+        ("[]", [], "a dialogue must be a list of turns, got an empty list"),
+        ("{}", [], "a dialogue must be a list of turns, got dict"),
+        ("[", [], "cannot read 'dialogue.json' as JSON"),
+        ('["a"]', [], "input[0]: a turn must be an object with a text, got str"),
+        ('[{"text": "a"}, {"voice": "ryan"}]', [], "input[1].text: text is missing"),
+        ('[{"text": "a", "pause": 1}]', [], "input[0].pause: unknown field 'pause'; did you mean 'pause_s'?"),
+        ('[{"text": "a", "pause_s": 11}]', [], "input[0].pause_s must be a number of seconds from 0 to 10, got 11"),
+        ('[{"text": "a"}, {"text": " "}]', [], "input[1].text: text is only white space"),
+        ('[{"text": "a"}, {"text": "<break/>"}]', [], "input[1].text: the text holds pauses only"),
+        ('[{"text": "a"}, {"text": "b", "voice": "nobody"}]', [], "input[1].voice: unknown voice 'nobody'"),
+        ('[{"text": "a"}]', ["Hello."], "give either a text, --file or --script"),
+    ],
+)
+def test_a_script_that_cannot_be_spoken_is_refused(
+    shell: Shell, engine: InstantEngine, script: str, words: list[str], message: str
+) -> None:
+    Path("dialogue.json").write_text(script, encoding="utf-8")
+    check_refusal(shell("say", *words, "--script", "dialogue.json"), 2, message)
+    assert not engine.requests
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

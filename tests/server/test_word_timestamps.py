@@ -70,6 +70,23 @@ def test_events_report_every_word_of_every_segment(client: httpx.Client, speed: 
             assert event["words"][-1]["end_s"] <= segment["end_s"] + 0.001
 
 
+def test_words_of_a_dialogue_name_the_turn_and_its_voice(client: httpx.Client) -> None:
+    turns = [{"voice": "finch", "text": "Hello there."}, {"voice": "wren", "text": "Hi.", "pause_s": 0.5}]
+    fields = {"input": turns, "response_format": "pcm", "seed": 3, "word_timestamps": True}
+    received = events(client.post(SPEECH, json={**fields, "stream_format": "sse"}))
+    told = [event for event in received if event["type"] == "speech.audio.words"]
+    assert [(event["turn"], event["voice"]) for event in told] == [(0, "finch"), (1, "wren")]
+    check_times(words_of(received), "Hello there. Hi.", received[-1]["audio_seconds"], ("start_s", "end_s"))
+    words = client.post(SPEECH, json={**fields, "stream_format": "json"}).json()["words"]
+    assert [(word["word"], word["turn"], word["voice"]) for word in words] == [
+        ("Hello", 0, "finch"),
+        ("there.", 0, "finch"),
+        ("Hi.", 1, "wren"),
+    ]
+    header = client.post(SPEECH, json={**fields, "stream": False}).headers["x-word-timestamps"]
+    assert [word["voice"] for word in json.loads(header)] == ["finch", "finch", "wren"]
+
+
 def test_word_events_come_after_the_audio_of_their_segment_and_only_where_asked_for(client: httpx.Client) -> None:
     kinds = [event["type"] for event in events(say(client, HELLO, stream_format="sse", word_timestamps=True))]
     assert kinds[-3:] == ["speech.audio.segment", "speech.audio.words", "speech.audio.done"]
