@@ -261,6 +261,7 @@ class Oscine:
         card, turns = self.config.card(""), []
         for index, turn in enumerate(request.turns):
             with naming_turn(index):
+                check_text(turn.text)
                 turns.append(spoken_turn(index, turn, self._settled(request.of_turn(turn)), card, request.voice))
         return prepare_turns(turns, card.languages)
 

@@ -90,6 +90,8 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "index": _typed("integer", "The segment."),
     "text": _TEXT,
     "spoken": {"type": "string", "description": "What the model read, if it is not the same."},
+    "turn": _typed("integer", "Of a dialogue, from 0 in the utterance."),
+    "voice": _typed("string", "The name of the turn's voice."),
     "start_s": _NUMBER,
     "end_s": _NUMBER,
     "words": _typed("array", items=_WORD),
@@ -165,10 +167,12 @@ LIVE: dict[str, Event] = {
     "audio.segment": Event(
         "A segment of the text was sent. Only where asked for.",
         "utterance_index index text start_s end_s",
-        "spoken warning",
+        "spoken turn voice warning",
     ),
     "audio.words": Event(
-        "When the words of a segment are spoken. Only where asked for.", "utterance_index index words", "warning"
+        "When the words of a segment are spoken. Only where asked for.",
+        "utterance_index index words",
+        "turn voice warning",
     ),
     "audio.chunk": Event("Audio as JSON, where word timestamps are asked for in vLLM-Omni's way.", _CHUNK, "warning"),
     "audio.done": Event(

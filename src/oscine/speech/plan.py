@@ -11,12 +11,13 @@ from oscine.audio.encoders import Format, checked_format, packet_bytes
 from oscine.audio.formats import FormatName
 from oscine.config import ServerConfig
 from oscine.errors import ConfigError, RequestError, TooLargeError
-from oscine.request import RANDOM_SEED, SpeechRequest, VoiceSource, naming_turn
+from oscine.request import RANDOM_SEED, SpeechRequest, Turn, VoiceSource, naming_turn
 from oscine.speech.capabilities import (
     AUTO,
     check_can_clone,
     check_speaker_width,
     check_takes_voices,
+    check_text,
     unsupported_script,
 )
 from oscine.speech.clips import ClipPolicy, fetch_clip
@@ -188,14 +189,36 @@ class SpeechPlanner:
         turns = []
         for index, turn in enumerate(request.turns):
             with naming_turn(index):
+                check_text(turn.text)
                 if turn.voice not in voices:
                     voices[turn.voice], _ = await self._voice(model, turn.voice)
-                alone = request.of_turn(turn)
-                if times_words:
-                    check_aligner(self._aligner, alone.language)
-                alone = await self._settled(alone, model.card, voice=voices[turn.voice], seed=seed)
-                turns.append(spoken_turn(index, turn, alone, model.card, request.voice))
+                turns.append(await self._turn(model, request, index, turn, voices[turn.voice], seed, times_words))
         return turns
+
+    async def live_turn(self, plan: SpeechPlan, request: SpeechRequest, index: int, turn: Turn) -> SpokenTurn:
+        """Plans a turn whose text arrives later. `plan` is that of `request`. Raises RequestError."""
+        voice = plan.request.voice
+        if turn.voice is not None:
+            voice, _ = await self._voice(plan.model, turn.voice)
+        times_words = plan.words is not None
+        assert not isinstance(voice, VoiceSource)
+        return await self._turn(plan.model, request, index, turn, voice, plan.seed, times_words)
+
+    async def _turn(
+        self,
+        model: ServedModel,
+        request: SpeechRequest,
+        index: int,
+        turn: Turn,
+        voice: str | Voice | None,
+        seed: int,
+        times_words: bool,
+    ) -> SpokenTurn:
+        alone = request.of_turn(turn)
+        if times_words:
+            check_aligner(self._aligner, alone.language)
+        alone = await self._settled(alone, model.card, voice=voice, seed=seed)
+        return spoken_turn(index, turn, alone, model.card, request.voice)
 
     def _cache_use(self, asked: CacheUse, script: tuple[Scripted, ...], *, repeats: bool) -> CacheUse:
         """Raises RequestError."""
@@ -228,16 +251,17 @@ class SpeechPlanner:
             return prepare_text(*given)
         return await self._texts.run_while_wanted(prepare_text, *given)
 
-    def preparation(self, plan: SpeechPlan | None) -> StreamingPreparation:
-        """Prepares streaming text. `plan` None: the default settings."""
+    def preparation(self, plan: SpeechPlan | None, turn: SpokenTurn | None = None) -> StreamingPreparation:
+        """Prepares streaming text, that of a `turn` in a dialogue. `plan` None: the default settings."""
         if plan is None:
             return StreamingPreparation(self._text_defaults, AUTO, self.segmenter_config)
-        language = text_language(plan.request.language, plan.model.card.languages)
+        request = turn.request if turn else plan.request
+        language = text_language(request.language, plan.model.card.languages)
         config = self.segmenter_config
         if plan.split:
             at_clauses = plan.split == "clause"
             config = replace(config, first_chars=1, segment_chars=1, ends_at_clauses=at_clauses)
-        return StreamingPreparation(plan.request, language, config)
+        return StreamingPreparation(request, language, config)
 
     async def _voice(
         self, model: ServedModel, asked: str | Voice | VoiceSource | None

@@ -14,7 +14,7 @@ from typing import Self
 
 from oscine.errors import EngineError, RequestError
 from oscine.request import SpeechRequest, Turn, naming_turn
-from oscine.speech.capabilities import check_text, resolve_request
+from oscine.speech.capabilities import resolve_request
 from oscine.speech.events import SpokenTurn
 from oscine.text.options import text_language
 from oscine.text.preparation import PauseLimit, Prepared, StreamingPreparation, StreamResult, prepare_text
@@ -98,7 +98,6 @@ def spoken_items(items: Sequence[Scripted]) -> int:
 def spoken_turn(index: int, turn: Turn, request: SpeechRequest, card: ModelCard, default_voice: object) -> SpokenTurn:
     """`request` speaks the turn alone; `default_voice` is what the dialogue asks for. Raises RequestError for what the
     checkpoint cannot speak."""
-    check_text(request.text)
     preset = resolve_request(request, card).speaker
     asked = default_voice if turn.voice is None else turn.voice
     return SpokenTurn(index, asked if isinstance(asked, str) else preset, turn.pause_s, request)
@@ -142,6 +141,7 @@ class StreamingScript:
         """`whole`: segments come out when they are complete, not with their first word."""
         self._open_preparation, self.streams = open_preparation, not whole
         self._preparation = open_preparation()
+        self._turn: SpokenTurn | None = None  # of the text that comes next
         self._waiting: deque[Segment | Pause | RequestError] = deque()
         self._growing: Segment | None = None
         self._changed = asyncio.Event()
@@ -162,6 +162,13 @@ class StreamingScript:
         self.chars += len(text)
         self._add(self._preparation.push(text))
 
+    def begin_turn(self, turn: SpokenTurn, open_preparation: Callable[[], StreamingPreparation]) -> None:
+        """Ends the text so far; what comes next belongs to this turn of a dialogue."""
+        self._add(self._preparation.finish())
+        self._turn, self._open_preparation, self._growing = turn, open_preparation, None
+        self._preparation = open_preparation()
+        self._add([Pause(turn.pause_s)] if turn.pause_s else [])
+
     def end_sentence(self, *, in_doubt: bool = False) -> None:
         self._add(self._preparation.end_sentence(in_doubt=in_doubt))
 
@@ -180,7 +187,7 @@ class StreamingScript:
                 continue
             segment = self._growing
             if segment is None:
-                segment = Segment()
+                segment = Segment(turn=self._turn)
                 self._waiting.append(segment)
             self._growing = None if result.ends else segment
             self._segment_chars += len(result.text.spoken)

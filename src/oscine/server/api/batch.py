@@ -181,7 +181,7 @@ class _SpeechBatch:
             try:
                 async with self._service.batch_items:
                     with self._stream():
-                        record.charge = record.charge or self._service.api_keys.charge(self._key, len(item.input))
+                        record.charge = record.charge or self._service.api_keys.charge(self._key, item.chars)
                         return await self._speak(index, item, record)
             except (OscineError, ApiError) as exception:
                 error = api_error(exception)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -208,6 +208,7 @@ def _with_fields(name: str, fields: Iterable[RequestField]) -> Any:
 
 _KINDS = {name: kind for kind, name in KIND_NAMES.items()}
 _FIELDS = SpeechRequest.fields()
+_DECLARED = {**Turn.fields(), **_FIELDS}
 _SAMPLING = (
     *("temperature", "top_k", "top_p", "repetition_penalty", "max_new_tokens", "seed"),
     *("subtalker_temperature", "subtalker_top_k", "subtalker_top_p"),
@@ -233,6 +234,7 @@ else:
 class TurnBody(_TurnFields):
     """A turn of a dialogue. What it leaves out is as the request says."""
 
+    _has_text: ClassVar[bool] = True  # False: it may come later
     text: str | None = Field(None, description="What is said.")
     input: str | None = Field(None, description="Alias of `text`.")
     voice: Name | VoiceId | None = Field(None, description="A preset, an uploaded voice, or one of OpenAI's names.")
@@ -248,16 +250,15 @@ class TurnBody(_TurnFields):
                 raise _bad_name(alias, f"{alias} is an alias of {name}; give only one of them")
             setattr(self, name, value)
             setattr(self, alias, None)
-        if self.text is None:
+        if self.text is None and self._has_text:
             raise _bad_name("text", "a turn must have a text")
         return self
 
     def turn(self) -> Turn:
-        assert self.text is not None
         given = {name: value for name in Turn.fields() if (value := getattr(self, name)) is not None}
         if self.language is not None:
             given["language"] = language_name(self.language or AUTO)
-        return Turn(self.text, **{**given, "voice": _voice_name(self.voice)})
+        return Turn(self.text or "", **{**given, "voice": _voice_name(self.voice)})
 
 
 def _voice_name(given: str | VoiceId | None) -> str | None:
@@ -489,8 +490,7 @@ def invalid_field(errors: list[Any], *, of_request: bool = True) -> FieldError:
     if not name:
         return FieldError("the body must be one JSON object, sent with content-type: application/json")
     path = _path(error["loc"])
-    fields = Turn.fields() if path[0] == "input" else _FIELDS
-    field = fields.get(path[-1]) if len(path) == 1 or path[0] in ("input", "extra_params") else None
+    field = _DECLARED.get(path[-1]) if len(path) == 1 or path[0] in ("input", "extra_params") else None
     if of_request and field and field.name != "voice" and error["type"] != "string_unicode":
         return FieldError(field.refusal(error.get("input"), name), param=name)
     given = error.get("input")

@@ -16,7 +16,7 @@ from dataclasses import replace
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from oscine.errors import FieldError, OscineError, RequestError, UnauthorizedError, clear_tracebacks
-from oscine.request import RANDOM_SEED
+from oscine.request import MAX_TURNS, RANDOM_SEED, SpeechRequest
 from oscine.server.http.errors import ApiError, api_error
 from oscine.server.http.logs import request_id
 from oscine.server.live.connection import LiveConnection
@@ -28,6 +28,7 @@ from oscine.server.live.messages import (
     InputCommit,
     InputDone,
     InputText,
+    InputTurn,
     LiveConfig,
     RefusedConfigError,
     SentenceEnd,
@@ -47,6 +48,7 @@ _MAX_BAD_MESSAGES = 100  # in a row
 _MAX_QUEUED_UTTERANCES = 1000
 _MAX_SPOKEN_TIMELINES = 100  # utterances that were sent whole and may still be playing
 _WATCH_INTERVAL_S = 0.5
+_LENIENT = (InputText, InputTurn, InputDone, InputCommit, SessionClose)  # those without settings
 _CHARACTER_BYTES = 4  # at most
 _PUSH_CHARS = 2000  # segmented at once; a thousand characters take a millisecond
 _PUSH_NUMBERS = 100  # the same for texts whose numbers are spelled out; one takes up to a tenth of a millisecond
@@ -59,6 +61,8 @@ class LiveSession:
         self._clock = PlaybackClock()
         self._api_key = ""
         self._plan: SpeechPlan | None = None  # None: the defaults
+        self._asked = SpeechRequest()  # what was planned
+        self._refused_turn = False  # the text that comes next has no voice
         self._refused_config: ApiError | None = None  # the last one, while none was accepted
         self._random_seeds = True
         self._utterances: deque[LiveUtterance] = deque()  # the first one is being spoken
@@ -162,7 +166,7 @@ class LiveSession:
     async def _handle(self, message: ClientMessage) -> None:
         if self._closing and not isinstance(message, InputCancel | SessionClose):
             raise ApiError(400, f"{message.type} came after session.close; open another connection")
-        if self._service.config.strict and isinstance(message, InputText | InputDone | InputCommit | SessionClose):
+        if self._service.config.strict and isinstance(message, _LENIENT):
             message.check_strict()
         match message:
             case LiveConfig():
@@ -172,6 +176,8 @@ class LiveSession:
                     raise RefusedConfigError.of(error) from None
             case InputText():
                 await self._push(message.text)
+            case InputTurn():
+                await self._begin_turn(message)
             case InputCommit():
                 await self._commit(message)
             case InputDone():
@@ -196,14 +202,30 @@ class LiveSession:
         resolve_request(plan.request, model.card)
         if config.timestamp_type:
             check_aligner(self._service.aligner, plan.request.language, "timestamp_type")
-        self._plan, self._refused_config = plan, None
-        self._random_seeds = config.request().seed in (None, RANDOM_SEED)
+        self._plan, self._refused_config, self._asked = plan, None, config.request()
+        self._random_seeds = self._asked.seed in (None, RANDOM_SEED)
         several = self._service.models.several
         await self._connection.send(SessionReady(config, plan, model.name if several else None))
+
+    async def _begin_turn(self, message: InputTurn) -> None:
+        """A refused turn takes its text along: nobody else must speak it."""
+        self._refused_turn = True
+        if self._plan is None:
+            raise ApiError(400, "input.turn needs settings; send a session.config first", code="not_configured")
+        index = self._open.turns if self._open else 0
+        if index >= MAX_TURNS:
+            raise ApiError(400, f"the utterance has {MAX_TURNS} turns (the maximum); end it with input.done")
+        turn = await self._service.planner.live_turn(self._plan, self._asked, index, message.turn())
+        self._refused_turn = False
+        self._open = self._open or self._begin()
+        self._open.begin_turn(turn)
+        await self._push(message.text or "")
 
     async def _push(self, text: str) -> None:
         if not text:
             return
+        if self._refused_turn:
+            raise ApiError(400, "this text was dropped, because its input.turn was refused", code="not_configured")
         try:
             check_characters(text)
         except RequestError as error:
@@ -238,6 +260,7 @@ class LiveSession:
         await self._connection.send(committed)
 
     def _end_text(self) -> None:
+        self._refused_turn = False
         if self._open:
             self._open.text.end()
         self._open = None
@@ -267,7 +290,7 @@ class LiveSession:
             known = f"this session has utterances 0 to {count - 1}" if count else "this session has none yet"
             error = f"there is no utterance {index}: {known}; leave the field out to stop all"
             raise FieldError(error, param="utterance_index")
-        utterances, self._open = list(self._utterances), None
+        utterances, self._open, self._refused_turn = list(self._utterances), None, False
         for utterance in utterances:
             utterance.cancel()
         assert self._speaker

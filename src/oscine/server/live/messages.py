@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.types import Message
 
 from oscine.errors import FieldError, shown_name, unknown_choice
-from oscine.server.api.schemas import LenientModel, StrictModel, VoiceOptions, invalid_field
+from oscine.server.api.schemas import LenientModel, StrictModel, TurnBody, VoiceOptions, invalid_field
 from oscine.server.http.errors import ApiError, api_error
 from oscine.server.http.json_body import parse_json
 from oscine.server.http.websocket_protocol import MAX_MESSAGE_BYTES
@@ -64,6 +64,13 @@ class InputText(LenientModel):
     text: str
 
 
+class InputTurn(TurnBody):
+    """Begins a turn of a dialogue: the text after it, and its own, is spoken as it says."""
+
+    _has_text = False
+    type: Literal["input.turn"]
+
+
 class InputDone(LenientModel):
     """Ends the text of the utterance."""
 
@@ -103,10 +110,13 @@ class SessionClose(LenientModel):
     type: Literal["session.close"]
 
 
-ClientMessage = LiveConfig | InputText | InputDone | InputCommit | InputClear | InputCancel | SentenceEnd | SessionClose
+ClientMessage = (
+    LiveConfig | InputText | InputTurn | InputDone | InputCommit | InputClear | InputCancel | SentenceEnd | SessionClose
+)
 MESSAGES: dict[str, type[ClientMessage]] = {
     "session.config": LiveConfig,
     "input.text": InputText,
+    "input.turn": InputTurn,
     "input.done": InputDone,
     "input.commit": InputCommit,
     "input.cancel": InputCancel,

@@ -20,7 +20,7 @@ from oscine.server.live.messages import InFile, LiveFile, UtteranceEnded
 from oscine.server.service import Service
 from oscine.server.speech_record import SpeechRecord
 from oscine.speech.clock import PlaybackClock, UtteranceTimeline
-from oscine.speech.events import Audio, Ended, Paused, SegmentEnded, SpeechEvent, Started, Words
+from oscine.speech.events import Audio, Ended, Paused, SegmentEnded, SpeechEvent, SpokenTurn, Started, Words
 from oscine.speech.models import ServedModel
 from oscine.speech.plan import SpeechPlan
 from oscine.speech.run import Speaker
@@ -61,7 +61,7 @@ class LiveUtterance:
         self._done = False  # the end of the utterance was sent
         self._active_s = time.monotonic()  # when text came or audio left the last time
         self._committed_chars = 0
-        self.commits = 0
+        self.commits = self.turns = 0
         self.timeline = UtteranceTimeline(index)
         self.charge = Charge(service.api_keys, api_key)
         self.is_followed = False  # by another utterance, whose audio waits for the end of this one
@@ -71,6 +71,14 @@ class LiveUtterance:
         if not self._ended:
             self._active_s = time.monotonic()
             self.text.push(text)
+
+    def begin_turn(self, turn: SpokenTurn) -> None:
+        """The text that comes next belongs to this turn, with the seed of the utterance."""
+        assert self._plan
+        self.turns += 1
+        turn = replace(turn, request=replace(turn.request, seed=self._plan.seed))
+        if not self._ended:
+            self.text.begin_turn(turn, partial(self._service.planner.preparation, self._plan, turn))
 
     def commit_text(self) -> int:
         """Ends the segment: the text so far is spoken to its end. Returns its characters since the last commit."""
