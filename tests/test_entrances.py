@@ -18,7 +18,7 @@ from oscine.commands import main as cli
 from oscine.deploy.tritonserver.speech_host import speech_fields
 from oscine.deploy.tritonserver.tensors import SPEECH_INPUTS
 from oscine.errors import RequestError
-from oscine.request import SpeechRequest
+from oscine.request import SpeechRequest, Turn
 from oscine.speech.plan import SpeechPlan, SpeechPlanner
 from tests.server import entrances
 from tests.server.live.live_client import Server, server_of
@@ -107,13 +107,14 @@ class Entrances:
         return refusal(lambda: asyncio.run(plan()))
 
     def python(self, fields: dict[str, Any]) -> str | None:
-        return refusal(lambda: self.tts.speak("Hi.", **fields))
+        return refusal(lambda: self.tts.speak(**{"text": "Hi.", **fields}))
 
     def command_line(self, fields: dict[str, Any]) -> str | None:
-        options = [option for name, value in fields.items() for option in options_of(name, value)]
+        options = [option for name, value in fields.items() if name != "text" for option in options_of(name, value)]
+        text = [fields.get("text", "Hi.")] if "script" not in fields else []
         said = io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            command = ["say", "Hi.", "-o", str(self.folder / "speech.pcm"), *options]
+            command = ["say", *text, "-o", str(self.folder / "speech.pcm"), *options]
             return refusal(lambda: cli.app(command, standalone_mode=False))
 
 
@@ -187,6 +188,18 @@ def test_a_field_gives_the_same_request_whichever_way_it_comes(everywhere: Entra
         assert getattr(request, other) == getattr(expected, other), other
     if name not in ("normalize", "language"):  # it becomes a level, a name
         assert getattr(request, name) == VALUES[name]
+
+
+@pytest.mark.parametrize("ask", ["over_http", "as_item_of_a_batch", "python", "command_line"])
+def test_a_dialogue_gives_the_same_turns_whichever_way_it_comes(everywhere: Entrances, ask: str) -> None:
+    first = {"text": "Hi.", "voice": "finch", "instructions": "Calmly.", "language": "english", "pause_s": 0.5}
+    second = {"text": "Hello.", "voice": "wren"}
+    script = everywhere.folder / "dialogue.json"
+    script.write_text(json.dumps([first, second]))
+    turns = [Turn(**first), Turn(**second)]
+    own = {"python": {"text": "", "turns": turns}, "command_line": {"text": "", "script": script}}
+    request = everywhere.request(ask, **own.get(ask, {"input": [first, second]}))
+    assert (request.text, list(request.turns)) == ("", turns)
 
 
 @pytest.mark.parametrize("ask", ASK)

@@ -22,7 +22,7 @@ from oscine.speech_options import OPTIONS_HEADING, options
 PAGE = Path(__file__).parents[1] / "docs" / "python.md"
 # In the order of the page; the errors follow.
 NAMES = (
-    *("Oscine", "Speech", "Voice", "ClipWarning", "SpeechRequest", "TextOptions"),
+    *("Oscine", "Speech", "Voice", "ClipWarning", "SpeechRequest", "Turn", "TextOptions"),
     *("start_engine", "SpeechEngine", "Utterance", "AudioChunk", "EngineConfig"),
 )
 ELSEWHERE = {
@@ -34,6 +34,12 @@ INTERNAL = {
     "SpeechRequest.for_engine",
     "SpeechRequest.check",
     "SpeechRequest.fields",
+    "SpeechRequest.alone",
+    "SpeechRequest.of_turn",
+    "SpeechRequest.written",
+    "Turn.check",
+    "Turn.fields",
+    "Turn.of",
     "TextOptions.changes_words",
 }
 PARAMETER = inspect.Parameter

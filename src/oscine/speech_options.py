@@ -40,15 +40,12 @@ class Option(NamedTuple):
         return _shown(self.kind)
 
 
-TURNS = Option("turns", Sequence[Turn], (), "Instead of a text: the turns of a dialogue, each with its own voice.")
-
-
 @functools.cache
 def options() -> tuple[Option, ...]:
     kinds = get_type_hints(SpeechRequest, localns={"Voice": Voice})
-    return tuple(
-        Option(one.name, kinds[one.name], one.default, one.spec.about) for one in SpeechRequest.fields().values()
-    )
+    turns = Option("turns", Sequence[Turn], (), "Instead of a text: the turns of a dialogue, each with its own voice.")
+    declared = SpeechRequest.fields().values()
+    return (turns, *(Option(one.name, kinds[one.name], one.default, one.spec.about) for one in declared))
 
 
 def _shown(kind: Any) -> str:
@@ -94,20 +91,20 @@ def _describe(call: Callable[..., Any], method: Callable[..., Any]) -> None:
         parameter("self", parameter.POSITIONAL_ONLY),
         parameter("text", parameter.POSITIONAL_OR_KEYWORD, default="", annotation="str"),
     ]
-    for option in (TURNS, *options()):
+    for option in options():
         shown.append(parameter(option.name, parameter.KEYWORD_ONLY, default=option.default, annotation=option.kind))
     result = inspect.signature(method).return_annotation
     call.__signature__ = inspect.Signature(shown, return_annotation=result)  # type: ignore[attr-defined]
     described = "\n".join(
         textwrap.fill(f"{option.name}: {option.meaning}", 100, initial_indent="    ", subsequent_indent=" " * 8)
-        for option in (TURNS, *options())
+        for option in options()
     )
     call.__doc__ = f"{inspect.getdoc(method)}{OPTIONS_HEADING}{described}"
 
 
 def speech_request(text: str, given: Mapping[str, Any]) -> SpeechRequest:
     """Raises TypeError for an unknown option, as Python does for keyword arguments."""
-    known = ["turns", *SpeechRequest.fields()]
+    known = [option.name for option in options()]
     for name in given:
         if name in _CLONING:
             raise TypeError(f"{name} is no option of speech; clone first: voice=tts.clone(clip, transcript)")

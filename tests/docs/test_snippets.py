@@ -86,6 +86,7 @@ ALL = snippets()
 SNIPPETS = [one for one in ALL if one.speaks and not any(mark in one.code for mark in NEEDS)]
 UPLOADS = [one for one in ALL if "8000/v1/audio/voices" in one.code and "me.wav" in one.code]
 BATCHES = [one for one in ALL if "8000/v1/audio/speech/batch" in one.code]
+DIALOGUES = [one for one in ALL if one.page == "dialogue.md" and '"text": "' in one.code]
 
 
 def start(snippet: Snippet, url: str, folder: Path) -> subprocess.Popen[str]:
@@ -129,6 +130,7 @@ def test_the_pages_have_the_snippets_that_this_file_expects() -> None:
     assert pages.count("README.md") == 3 and pages.count("first_sound.md") == 2
     assert {"api.md", "live_text.md", "docker.md", "systemd.md", "ray.md", "long_texts.md"} <= set(pages)
     api = [one.language for one in (*SNIPPETS, *UPLOADS, *BATCHES) if one.page == "api.md"]
+    assert len(DIALOGUES) == 2
     assert {language: api.count(language) for language in LANGUAGES} == {"sh": 5, "python": 6, "js": 6}
 
 
@@ -152,6 +154,17 @@ def test_a_snippet_streams_if_it_says_so_and_leaves_a_true_file(snippet: Snippet
     for path in files:
         text = f"{LONG}lo there." if any(mark in snippet.code for mark in LIVE) else request.text
         assert abs(seconds(path) - len(text) * FRAME_SAMPLES / RATE_HZ) < 0.1
+
+
+@pytest.mark.parametrize("snippet", DIALOGUES, ids=lambda one: one.name)
+def test_a_dialogue_is_spoken_turn_by_turn(snippet: Snippet, tmp_path: Path) -> None:
+    with scripted(CARD) as (engine, url), start(snippet, url, tmp_path) as process:
+        finish(process)
+    turns = re.findall(r'"voice": "(\w+)", "text": "([^"]+)"', snippet.code)
+    assert [(one.voice, one.text) for one in engine.submitted] == turns and len(turns) > 1
+    (path,) = (path for path in tmp_path.iterdir() if path.name != "stdout")
+    frames = sum(len(text) for _, text in turns)
+    assert abs(seconds(path) - frames * FRAME_SAMPLES / RATE_HZ - 0.3) < 0.1
 
 
 @pytest.mark.parametrize("snippet", BATCHES, ids=lambda one: one.name)

@@ -446,7 +446,7 @@ class BatchItem(VoiceOptions):
 
     @property
     def chars(self) -> int:
-        """Of the whole text."""
+        """How many characters the whole text has."""
         return len(self.input) if isinstance(self.input, str) else sum(len(turn.text or "") for turn in self.input)
 
     def check_strict(self) -> None:
