@@ -93,6 +93,8 @@ class Turn:
         for name in fields:
             if name not in known:
                 raise RequestError(unknown_choice("field", str(name), known), name)
+        if len(fields) < len(given):
+            raise RequestError(f"a field has two names here, of {', '.join(map(str, given))}; give one of them")
         if fields.get("text") is None:
             raise RequestError("text is missing; it is required", "text")
         return cls(**{name: value for name, value in fields.items() if value is not None})

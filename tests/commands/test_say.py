@@ -432,7 +432,7 @@ def test_subtitles_of_a_dialogue_name_the_speakers(shell: Shell, whisper: Path, 
 
 @pytest.mark.parametrize("words", [[], ["--json"]])
 def test_a_script_may_be_the_body_of_a_request(shell: Shell, engine: InstantEngine, words: list[str]) -> None:
-    body = {"input": [{"speaker": "ryan", "input": "Hello."}], "seed": 1}
+    body = {"input": [{"speaker": "ryan", "input": "Hello."}]}
     Path("dialogue.json").write_text(json.dumps(body), encoding="utf-8")
     assert shell("say", "--script", "dialogue.json", "-o", "out.wav", *words).code == 0
     (request,) = engine.requests
@@ -443,7 +443,9 @@ def test_a_script_may_be_the_body_of_a_request(shell: Shell, engine: InstantEngi
     ("script", "words", "message"),
     [
         ("[]", [], "a dialogue must be a list of turns, got an empty list"),
-        ("{}", [], "a dialogue must be a list of turns, got dict"),
+        ("{}", [], "a dialogue must be a list of turns, got NoneType"),
+        ('{"input": [{"text": "a"}], "seed": 1}', [], "'dialogue.json' has the field 'seed' beside the turns"),
+        ('[{"text": "a", "input": "b"}]', [], "input[0]: a field has two names here, of text, input"),
         ("[", [], "cannot read 'dialogue.json' as JSON"),
         ('["a"]', [], "input[0]: a turn must be an object with a text, got str"),
         ('[{"text": "a"}, {"voice": "ryan"}]', [], "input[1].text: text is missing"),

@@ -154,6 +154,20 @@ def test_instructions_that_a_checkpoint_does_not_follow_are_refused_with_their_t
 
 
 @pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/text-to-speech/wren", {"text": TURNS}),
+        ("/api/v1/services/aigc/multimodal-generation/generation", {"input": {"text": TURNS}}),
+    ],
+)
+def test_protocols_without_dialogues_refuse_a_list(
+    client: httpx.Client, engine: ScriptedEngine, path: str, body: dict[str, Any]
+) -> None:
+    answer = client.post(path, json=body)
+    assert answer.status_code == 400 and "text" in answer.text and not engine.submitted
+
+
+@pytest.mark.parametrize(
     ("turns", "status", "message"),
     [
         ([], 400, "input: list should have at least 1 item"),

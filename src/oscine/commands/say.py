@@ -87,7 +87,10 @@ def read_dialogue(script: Path, text: str | None, file: Path | None) -> tuple[Tu
         given = json.loads(script.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise RequestError(f"cannot read {str(script)!r} as JSON: {error}", "script") from None
-    turns = turns_of(given["input"] if isinstance(given, dict) and "input" in given else given)
+    if isinstance(given, dict) and (others := sorted(given.keys() - {"input"})):
+        message = f"{str(script)!r} has the field {others[0]!r} beside the turns; leave it out and give it as an option"
+        raise RequestError(message, "script")
+    turns = turns_of(given.get("input") if isinstance(given, dict) else given)
     for index, turn in enumerate(turns):
         with naming_turn(index):
             check_text(turn.text)

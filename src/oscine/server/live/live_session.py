@@ -16,7 +16,7 @@ from dataclasses import replace
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from oscine.errors import FieldError, OscineError, RequestError, UnauthorizedError, clear_tracebacks
-from oscine.request import MAX_TURNS, RANDOM_SEED, SpeechRequest
+from oscine.request import MAX_TURNS, RANDOM_SEED, SpeechRequest, VoiceSource
 from oscine.server.http.errors import ApiError, api_error
 from oscine.server.http.logs import request_id
 from oscine.server.live.connection import LiveConnection
@@ -61,7 +61,7 @@ class LiveSession:
         self._clock = PlaybackClock()
         self._api_key = ""
         self._plan: SpeechPlan | None = None  # None: the defaults
-        self._asked = SpeechRequest()  # what was planned
+        self._asked = SpeechRequest()  # as the client asked
         self._refused_turn = False  # the text that comes next has no voice
         self._refused_config: ApiError | None = None  # the last one, while none was accepted
         self._random_seeds = True
@@ -202,8 +202,11 @@ class LiveSession:
         resolve_request(plan.request, model.card)
         if config.timestamp_type:
             check_aligner(self._service.aligner, plan.request.language, "timestamp_type")
-        self._plan, self._refused_config, self._asked = plan, None, config.request()
-        self._random_seeds = self._asked.seed in (None, RANDOM_SEED)
+        asked = config.request()
+        self._plan, self._refused_config = plan, None
+        # A clip may have megabytes: its voice is in the plan.
+        self._asked = replace(asked, voice=None) if isinstance(asked.voice, VoiceSource) else asked
+        self._random_seeds = asked.seed in (None, RANDOM_SEED)
         several = self._service.models.several
         await self._connection.send(SessionReady(config, plan, model.name if several else None))
 

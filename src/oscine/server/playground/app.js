@@ -2,6 +2,7 @@
 
 import { address, key } from "./api.js";
 import { Comparison } from "./compare.js";
+import { turnsOf } from "./dialogue.js";
 import { firstExample, offerExamples, previewText } from "./examples.js";
 import { History } from "./history.js";
 import { KeyPanel } from "./key.js";
@@ -70,7 +71,7 @@ async function run(work) {
 }
 
 async function say({ text: words, voice = settings.voices.value, fields, preview: sample = null, signal, askedAtMs }) {
-  const asked = { ...(fields ?? (await settings.request({ voice }))), input: words };
+  const asked = { ...(fields ?? (await settings.request({ voice }))), input: inputOf(words) };
   if (signal.aborted) return null;
   const about = { text: words, voice: settings.voiceName(voice), rateHz: settings.rateHz };
   const take = new Take({ ...about, request: asked, preview: sample, askedAtMs });
@@ -137,6 +138,10 @@ function saveSubtitles() {
 
 // --- text, settings and links ---
 
+function inputOf(words) {
+  return (mode() === "whole" && turnsOf(words, settings.voices.options)) || words;
+}
+
 // In a comparison the code is that of side A.
 function describe() {
   const compare = mode() === "compare";
@@ -150,7 +155,7 @@ function describe() {
     link: linkTo({ mode: mode(), text: text.value, ...(compare ? { ...unseeded, ...sides } : fields) }),
     request: {
       url: address("v1/audio/speech").href,
-      fields: { input: text.value, ...fields },
+      fields: { input: inputOf(text.value), ...fields },
       format,
       file: `speech.${format}`,
       needsKey: key.get() !== "",
@@ -220,7 +225,9 @@ function showStage() {
 
 function showCount() {
   const letters = [...text.value].length;
-  byId("count").textContent = letters && mode() !== "live" ? `${letters} character${letters === 1 ? "" : "s"}` : "";
+  const turns = Array.isArray(inputOf(text.value)) ? `${inputOf(text.value).length} turns, ` : "";
+  const count = `${turns}${letters} character${letters === 1 ? "" : "s"}`;
+  byId("count").textContent = letters && mode() !== "live" ? count : "";
   changed();
 }
 

@@ -15,7 +15,7 @@ export async function receive(take, stage, signal, { timed = false } = {}) {
   const joiner = new PcmJoiner();
   const events = new EventReader({
     "speech.audio.delta": ({ audio }) => stage.feed(take, joiner.push(bytesOf(audio))),
-    "speech.audio.words": ({ words }) => take.addWords(words),
+    "speech.audio.words": ({ words, voice }) => take.addWords(words.map((word) => ({ ...word, voice }))),
   });
   const reader = answer.body.getReader();
   for (;;) {

@@ -38,19 +38,23 @@ export class Words {
   }
 }
 
-// A cue is a sentence, or a part of a long one.
+// A cue is a sentence of one speaker, or a part of a long one.
 export function srt(words) {
   const cues = [];
-  for (const { word, start_s: startS, end_s: endS } of words) {
+  for (const { word, start_s: startS, end_s: endS, voice } of words) {
     const cue = cues.at(-1);
     const joined = cue && cue.text + (needsSpace(cue.text, word) ? " " : "") + word;
-    if (!cue || joined.length > 76 || endS - cue.startS > 6 || /[.!?…。！？]["'”’」』)）]*$/.test(cue.text)) {
-      cues.push({ text: word, startS, endS });
+    const other = cue?.voice !== voice;
+    if (!cue || other || joined.length > 76 || endS - cue.startS > 6 || /[.!?…。！？]["'”’」』)）]*$/.test(cue.text)) {
+      cues.push({ text: word, startS, endS, voice });
     } else {
       Object.assign(cue, { text: joined, endS });
     }
   }
-  return cues.map(({ text, startS, endS }, at) => `${at + 1}\n${clock(startS)} --> ${clock(endS)}\n${text}\n`).join("\n");
+  const said = ({ voice, text }) => (voice ? `${voice}: ${text}` : text);
+  return cues
+    .map((cue, at) => `${at + 1}\n${clock(cue.startS)} --> ${clock(cue.endS)}\n${said(cue)}\n`)
+    .join("\n");
 }
 
 const WIDE = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}、-〟！-｠]/u;

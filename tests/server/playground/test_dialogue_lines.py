@@ -1,0 +1,25 @@
+"""Lines that begin with the name of a voice are a dialogue on the playground."""
+
+from tests.server.browsing import Visit
+from tests.server.scripted_engine import FRAME_SAMPLES
+
+LINES = "Wren: Hello.\n\n finch : What time is it? 5:30?"
+
+
+def test_lines_of_voices_are_spoken_as_turns(one: Visit) -> None:
+    one.page.fill("#seed", "3")
+    one.speak(LINES)
+    one.wait_for("done")
+    asked = [(request.voice, request.text) for request in one.engine.submitted]
+    assert asked == [("wren", "Hello."), ("finch", "What time is it? 5:30?")]
+    assert one.stats()["samplesPlayed"] == sum(len(text) for _, text in asked) * FRAME_SAMPLES
+    assert (one.page.text_content("#count") or "").startswith("2 turns, ")
+
+
+def test_a_text_with_colons_is_no_dialogue(one: Visit) -> None:
+    for text in ("Wren: Hello.", "Wren: Hello.\nNobody: Hi.", "Wren: Hello.\nfinch says hi."):
+        one.engine.submitted.clear()
+        one.speak(text)
+        one.wait_for("done")
+        assert {request.voice for request in one.engine.submitted} == {"wren"}
+        assert "turns" not in (one.page.text_content("#count") or "")
