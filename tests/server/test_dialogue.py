@@ -164,7 +164,7 @@ def test_protocols_without_dialogues_refuse_a_list(
     client: httpx.Client, engine: ScriptedEngine, path: str, body: dict[str, Any]
 ) -> None:
     answer = client.post(path, json=body)
-    assert answer.status_code == 400 and "text" in answer.text and not engine.submitted
+    assert answer.status_code in (400, 422) and "text" in answer.text and not engine.submitted
 
 
 @pytest.mark.parametrize(

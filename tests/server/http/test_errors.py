@@ -260,10 +260,10 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
         {"references": [{"audio_path": "a", "txt": "b"}]},
         400,
         "invalid_field",
-        "references.0.txt",
-        "references.0: unknown field 'txt'; did you mean 'text'? (possible: audio, ",
+        "references[0].txt",
+        "references[0]: unknown field 'txt'; did you mean 'text'? (possible: audio, ",
     ),
-    ({"ref_audio": ["a", 1]}, 400, "invalid_field", "ref_audio.1", "ref_audio.1: input should be a valid string"),
+    ({"ref_audio": ["a", 1]}, 400, "invalid_field", "ref_audio[1]", "ref_audio[1]: input should be a valid string"),
     (
         {"word_timestamps": True},
         400,

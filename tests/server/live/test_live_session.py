@@ -68,7 +68,7 @@ def test_events_that_other_servers_do_not_have_are_sent_only_where_asked_for(ser
         client.send("session.config", events=["audio.segment"])
         assert client.say("Hello.").kinds == ["audio.start", "audio.segment", "audio.done", "session.done"]
         error = client.configure(events=["audio.start"])["error"]
-        assert (error["param"], error["code"]) == ("events.0", "invalid_field")
+        assert (error["param"], error["code"]) == ("events[0]", "invalid_field")
     with server.client(subprotocols=[Subprotocol("oscine")]) as client:
         client.send("session.config")
         assert client.say("Hello.").kinds == [
