@@ -134,7 +134,7 @@ def test_a_batch_takes_dialogues(client: httpx.Client) -> None:
         ({"text": "b", "voice": 5}, "input[1].voice", "input[1].voice: input should be a valid string"),
         ({"voice": "wren"}, "input[1].text", "input[1]: a turn must have a text"),
         ({"text": "b", "input": "b"}, "input[1].input", "input[1]: input is an alias of text; give only one"),
-        ("b", "input[1]", "input[1]: input should be a valid dictionary"),
+        ("b", "input[1]", "input[1]: a turn must be an object with a text, got str"),
     ],
 )
 def test_what_is_wrong_with_a_turn_is_said_before_anything_is_spoken(

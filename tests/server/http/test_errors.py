@@ -27,7 +27,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
     ({"input": " \n\t"}, 400, "bad_request", "input", "the text is empty; give at least one word to speak"),
     ({"input": None}, 400, "invalid_field", "input", "input: input should be a valid string, got None"),
     ({"input": 5}, 400, "invalid_field", "input", "input: input should be a valid string, got 5"),
-    ({"input": ["a"]}, 400, "invalid_field", "input", "input: input should be a valid string"),
+    ({"input": ["a"]}, 400, "invalid_field", "input[0]", "input[0]: a turn must be an object with a text, got str"),
     ({"input": {"text": "a"}}, 400, "invalid_field", "input", "input: input should be a valid string"),
     ({"input": "!refuse"}, 400, "bad_request", "input", "this text is refused"),
     (

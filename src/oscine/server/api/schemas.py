@@ -494,6 +494,9 @@ def invalid_field(errors: list[Any], *, of_request: bool = True) -> FieldError:
     if of_request and field and field.name != "voice" and error["type"] != "string_unicode":
         return FieldError(field.refusal(error.get("input"), name), param=name)
     given = error.get("input")
+    if path[0] == "input" and error["type"] in _WRONG_ALTERNATIVE and len(path) == 2:
+        message = f"a turn must be an object with a text, got {type(given).__name__}"
+        return FieldError(f"{name}: {message}", param=name)
     shown = f", got {repr(given)[:_MAX_SHOWN_CHARS]}" if isinstance(given, int | float | bool | None) else ""
     return FieldError(f"{name}: {error['msg'][0].lower()}{error['msg'][1:]}{shown}", param=name)
 
