@@ -60,8 +60,9 @@ class _Link:
             if is_changed:
                 buffer.push(self.stage.held)
         if is_changed or not buffer.is_empty:
-            runs = ((said, None) if spoken is None else (spoken, said) for said, spoken, _, _ in pieces)
-            buffer.extend([run for run in runs if run[0] or run[1]])
+            buffer.extend(
+                [(said, None) if spoken is None else (spoken, said) for said, spoken, _, _ in pieces if said or spoken]
+            )
         return self._with_written(self.stage.push(text))
 
     def finish(self, following: str = "") -> Iterator[Piece]:
@@ -78,8 +79,10 @@ class _Link:
         for piece in pieces:
             runs = take_runs(len(piece[0]))
             if piece[1] is None:
-                for run, original in runs:
-                    yield _new(Piece, (run, None, 0.0, False) if original is None else (original, run, 0.0, False))
+                yield from [
+                    _new(Piece, (run, None, 0.0, False) if original is None else (original, run, 0.0, False))
+                    for run, original in runs
+                ]
             elif len(runs) == 1 and runs[0][1] is None:
                 yield piece
             else:

@@ -80,6 +80,9 @@ class PronunciationRule:
         self._max_chars = max(self._in_any_case.max_chars, self._as_written.max_chars)
         firsts = {word[0] for word in entries} | {word[0].upper()[:1] for word in entries if word == word.lower()}
         self.starts = f"[{''.join(map(re.escape, sorted(firsts)))}]"
+        if all(len(word) > 1 for word in entries):
+            seconds = sorted({word[1] for word in entries})
+            self.starts += rf"(?=(?i:[{''.join(map(re.escape, seconds))}])|\Z)"
 
     def match(self, text: str, at: int, *, ended: bool) -> Match | None:
         if at and _joined(text[at - 1], text[at]):

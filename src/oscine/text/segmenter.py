@@ -11,6 +11,7 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -71,7 +72,9 @@ _IN_NUMBERS = "．，：،—"
 _OPENERS = "([{<«‹“‘„‚「『（【〈《〔〖〘｢｛［＜¿¡"
 _PARTICLES = "とっをがはにのもで"  # a Japanese sentence continues with one of these after a quotation
 
-_GAP = re.compile(r"[\W_]+")
+_BETWEEN_WORDS = r"(?<=[A-Za-z0-9]) (?=[A-Za-z0-9])"  # most gaps: a border of the rank SPACE
+_OTHER_GAP = re.compile(rf"(?!{_BETWEEN_WORDS})[\W_]+")
+_SPACE_BETWEEN_WORDS = re.compile(_BETWEEN_WORDS)
 _WORD = re.compile(r"[^\W_]+")
 _LETTER = re.compile(r"[^\W_]")
 _LAST_WORD = re.compile(r"[\w.]*\Z")
@@ -108,6 +111,11 @@ _BEFORE_NUMBER = _words(
 )
 
 
+_MAY_BE_WIDE = re.compile(
+    "[^\\x00-\\u10ff\\u2000-\\u2e7f\\U0001f000-\\U0001faff]"
+)  # quick: no other character counts as three
+
+
 @lru_cache(maxsize=8192)
 def _weight(char: str) -> int:
     return 3 if char.isalnum() and unicodedata.east_asian_width(char) in ("W", "H") else 1
@@ -126,7 +134,8 @@ def segment_text(text: str, config: SegmenterConfig = _DEFAULTS) -> list[str]:
     unchanged."""
     if text.isascii() and len(text) <= config.segment_chars:  # no character counts as three
         return [text]
-    weights = list(accumulate(map(_weight, text), initial=0))  # [i]: weight of text[:i]
+    # [i]: weight of text[:i]
+    weights = list(accumulate(map(_weight, text), initial=0)) if _MAY_BE_WIDE.search(text) else range(len(text) + 1)
     if weights[-1] <= config.segment_chars:
         return [text]
     borders = _borders_by_rank(text)
@@ -138,7 +147,9 @@ def segment_text(text: str, config: SegmenterConfig = _DEFAULTS) -> list[str]:
     return segments if len(segments) > 1 else [text]
 
 
-def _segment_end(text: str, weights: list[int], borders: _Borders, start: int, aim_chars: int, max_chars: int) -> int:
+def _segment_end(
+    text: str, weights: Sequence[int], borders: _Borders, start: int, aim_chars: int, max_chars: int
+) -> int:
     def index_at(chars: int) -> int:
         return bisect_right(weights, weights[start] + chars) - 1
 
@@ -148,8 +159,9 @@ def _segment_end(text: str, weights: list[int], borders: _Borders, start: int, a
         return target
     ends = borders[_Rank.END]
     end = _nearest(ends, low, target, high) or _nearest(ends, start + 1, target, target)
-    for rank in (_Rank.LINE, _Rank.CLAUSE, _Rank.SPACE):
+    for rank in (_Rank.LINE, _Rank.CLAUSE):
         end = end or _nearest(borders[rank], low, target, high)
+    end = end or _nearest_space(text, borders[_Rank.SPACE], low, target, high)
     end = end or _cut_between_characters(text, start, target)
     rest_is_short = weights[-1] - weights[end] < min_chars and high == len(text)
     return len(text) if rest_is_short else end
@@ -161,6 +173,22 @@ def _nearest(borders: list[int], low: int, target: int, high: int) -> int | None
     if index and borders[index - 1] >= low:
         return borders[index - 1]
     return borders[index] if index < len(borders) and borders[index] <= high else None
+
+
+def _nearest_space(text: str, others: list[int], low: int, target: int, high: int) -> int | None:
+    """As `_nearest`, of `others` and the spaces between words."""
+    other = _nearest(others, low, target, high)
+    last = text.rfind(" ", low - 1, target)
+    while last >= 0 and not _SPACE_BETWEEN_WORDS.match(text, last):
+        last = text.rfind(" ", low - 1, last)
+    if last >= 0:
+        return last + 1 if other is None or other > target else max(last + 1, other)
+    if other is not None and other <= target:
+        return other
+    first = _SPACE_BETWEEN_WORDS.search(text, target, high + 1)
+    if first is None:
+        return other
+    return first.end() if other is None else min(first.end(), other)
 
 
 def _cut_between_characters(text: str, start: int, target: int) -> int:
@@ -181,9 +209,10 @@ def _is_joined(left: str, right: str) -> bool:
 
 
 def _borders_by_rank(text: str) -> _Borders:
+    """All borders but those of `_SPACE_BETWEEN_WORDS`."""
     borders: _Borders = tuple([] for rank in _Rank)
     length = len(text)
-    for gap in _GAP.finditer(text):
+    for gap in _OTHER_GAP.finditer(text):
         start, end = gap.span()
         if start == 0 or end == length:
             continue

@@ -50,6 +50,7 @@ class EnglishReader:
         self._text = ""
         self._before = ""  # the chunk before
         self._said = ""  # the last character of what was said
+        self._chunks: dict[int, tuple[int, str | None]] = {}  # of the text so far: start: (end, chunk)
 
     @property
     def held(self) -> str:
@@ -63,14 +64,20 @@ class EnglishReader:
 
     def _read(self, added: str, *, ended: bool, following: str = "") -> Iterator[Piece]:
         text = self._text = self._text + added
+        self._chunks.clear()
         at = passed = 0
-        while found := _TOKEN.match(text, at):
+        match, new = _TOKEN.match, tuple.__new__  # quicker than Piece()
+        while found := match(text, at):
             end, chunk = found.end(), found[2]
             if end == len(text) and not ended and (chunk is None or len(chunk) < _MAX_CHUNK):
                 break
-            if chunk is None or (_is_plain(chunk) and not self._is_numeral(chunk)):
-                self._before = chunk or self._before
+            if chunk is None:
                 self._said = self._before[-1:]
+                at = end
+                continue
+            if _is_plain(chunk) and not (chunk[0] == "I" and self._is_numeral(chunk)):
+                self._before = chunk
+                self._said = chunk[-1]
                 at = end
                 continue
             start = found.start(2)
@@ -78,7 +85,9 @@ class EnglishReader:
                 reading = self._reading(text, start, end, ended=ended, following=following)
             except NeedMoreText:
                 break
-            if reading is not None:
+            if reading is None:
+                replaced_end, self._said = end, chunk[-1]
+            else:
                 replaced_end, spoken = reading
                 if replaced_end == len(text) and not following:
                     spoken = spoken.rstrip(",")  # no pause at the end
@@ -95,12 +104,12 @@ class EnglishReader:
                     yield Piece(text[start:replaced_end], spoken[1:].lstrip())
                 else:
                     if start > passed:
-                        yield Piece(text[passed:start])
-                    yield Piece(text[start:replaced_end], spoken.lstrip(", "))
-                end = passed = replaced_end
-            self._before = text[start:end].split()[-1]
-            self._said = (self._before if reading is None else reading[1] or self._said)[-1:]
-            at = end
+                        yield new(Piece, (text[passed:start], None, 0.0, False))
+                    yield new(Piece, (text[start:replaced_end], spoken.lstrip(", "), 0.0, False))
+                passed = replaced_end
+                self._said = (reading[1] or self._said)[-1:]
+            self._before = chunk if replaced_end == end else text[start:replaced_end].split()[-1]
+            at = replaced_end
         if ended:
             at = len(text)
         if at > passed:
@@ -110,19 +119,45 @@ class EnglishReader:
     def _is_numeral(self, chunk: str) -> bool:
         """Whether it is the "I" of "World War I"."""
         before = self._before
-        return chunk[0] == "I" and chunk.rstrip(_TRAIL) == "I" and before in lex.BEFORE_NUMERAL_ONE
+        return chunk.rstrip(_TRAIL) == "I" and before in lex.BEFORE_NUMERAL_ONE
 
     def _reading(self, text: str, start: int, end: int, *, ended: bool, following: str) -> tuple[int, str] | None:
         """The end of what is read together, and how it is spoken. None: as it is written."""
         chunk = text[start:end]
         shape = _shape(chunk)
-        group, after, beyond = end, "", ""
-        if shape.may_go_on:
-            group, beyond = _group(text, start, end, ended=ended, following=following)
-            after = text[end:group].lstrip()[:1] if group > end else beyond
         before = self._before if shape.looks_back else ""
-        found = _read(chunk, text[end:group], before, _kind(after), _kind(beyond))
+        if shape.may_go_on:
+            group, beyond = self._group(text, start, end, ended=ended, following=following)
+            after = text[end:group].lstrip()[:1] if group > end else beyond
+            found = _read(chunk, text[end:group], before, _kind(after), _kind(beyond))
+        else:
+            found = _read(chunk, "", before, "", "")
         return found and (start + found[0], found[1])
+
+    def _group(self, text: str, start: int, end: int, *, ended: bool, following: str) -> tuple[int, str]:
+        """The end of the chunks that may be read together, and the first character after them."""
+        chunks, length = self._chunks, len(text)
+        for count in range(_MAX_CHUNKS + 1):
+            if end in chunks:
+                chunk_end, chunk = chunks[end]
+            else:
+                found = _TOKEN.match(text, end)
+                chunk_end, chunk = chunks[end] = (found.end(), found[2]) if found else (length, None)
+            if chunk is None:
+                if not ended:
+                    raise NeedMoreText
+                return end, following.lstrip()[:1]
+            if count == _MAX_CHUNKS:
+                break
+            may_follow, follows, needs_joint = _continuation(chunk)
+            if chunk_end == length and not ended and may_follow and len(chunk) < _MAX_CHUNK:
+                raise NeedMoreText
+            if not follows or (text[end - 1] in ".;:!?" and not text[end - 2 : end - 1].isalpha()):
+                break
+            if needs_joint and not _joins(text[start:end]):
+                break
+            end = chunk_end
+        return end, chunk[0] if chunk else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,28 +360,6 @@ def _is_sentence_end(chunk: str) -> bool:
     """A plain word and a full stop that is not an abbreviation."""
     found = _ENDED.fullmatch(chunk)
     return bool(found) and (found[1] or "").lower() not in _DOTTED and len(found[1] or "  ") > 1  # type: ignore[index]
-
-
-def _group(text: str, start: int, end: int, *, ended: bool, following: str) -> tuple[int, str]:
-    """The end of the chunks that may be read together, and the first character after them."""
-    for count in range(_MAX_CHUNKS + 1):
-        found = _TOKEN.match(text, end)
-        if found is None or found[2] is None:
-            if not ended:
-                raise NeedMoreText
-            return end, following.lstrip()[:1]
-        chunk, chunk_end = found[2], found.end()
-        continuation = _continuation(chunk)
-        if count == _MAX_CHUNKS:
-            break
-        if chunk_end == len(text) and not ended and continuation.may_follow and len(chunk) < _MAX_CHUNK:
-            raise NeedMoreText
-        if not continuation.follows or (text[end - 1] in ".;:!?" and not text[end - 2 : end - 1].isalpha()):
-            break
-        if continuation.needs_joint and not _joins(text[start:end]):
-            break
-        end = chunk_end
-    return end, chunk[0]
 
 
 class _Continuation(NamedTuple):

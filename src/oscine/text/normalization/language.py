@@ -76,6 +76,7 @@ def guess(context: str) -> str | None:
         votes += [_LANGUAGE_OF_LETTER[letter] for letter in _LETTER.findall(lower)]
     if not votes:
         return None
-    ranked = Counter(votes).most_common(2)
-    is_clear = len(ranked) == 1 or ranked[0][1] > ranked[1][1]
-    return ranked[0][0] if is_clear else None
+    counts = Counter(votes)
+    most = max(counts.values())
+    leaders = [code for code, count in counts.items() if count == most]
+    return leaders[0] if len(leaders) == 1 else None

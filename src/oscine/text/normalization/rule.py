@@ -37,10 +37,12 @@ def check_language(name: str) -> None:
 
 
 class NormalizationRule:
-    # A number that is no part of a longer one or of a word such as "H200"; a currency's sign; the start of a word.
+    # A number that is no part of a longer one or of a word such as "H200"; a currency's sign; a short word before a
+    # number.
     starts = (
         rf"(?<![^\W\d_{WIDE}])(?<!\d)(?<!\d[.,:/])(?:\d|[-−](?=[\d{_CURRENCY_SIGNS}]|$))"
         rf"|[{_CURRENCY_SIGNS}](?=\s?(?:\d|\Z))|(?<!\w){LETTER}"
+        rf"(?={LETTER}{{0,{_MAX_WORD_CHARS - 1}}}{_BEFORE_NUMBER.pattern})"
     )
 
     def __init__(self, name: str) -> None:
