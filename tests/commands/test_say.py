@@ -214,6 +214,11 @@ def test_a_text_in_an_unlisted_script_gets_a_warning(shell: Shell, engine: Insta
     assert "warning" not in shell("say", "hello").err
 
 
+def test_a_text_with_unknown_tags_gets_a_warning(shell: Shell, engine: InstantEngine) -> None:
+    assert "warning: unknown tags: <foo>" in shell("say", "<foo>hello</foo>").err
+    assert "warning" not in shell("say", "<foo>hello</foo>", "--no-markup").err
+
+
 def test_lines_are_written_in_the_requested_format(shell: Shell, engine: InstantEngine) -> None:
     Path("lines.txt").write_text("one\ntwo\n")
     assert shell("say", "--file", "lines.txt", "--format", "flac").code == 0

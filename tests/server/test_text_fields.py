@@ -93,6 +93,14 @@ def test_every_option_works_over_http_and_events_carry_the_text_of_the_user(
     assert gaps == [0.25, 0.5]
 
 
+def test_tags_of_ssml_are_read_and_those_without_effect_are_named(client: httpx.Client, engine: ScriptedEngine) -> None:
+    text = "<speak>It <prosody rate='slow'>is</prosody> <sub alias='the Web'>WWW</sub> <foo>now</foo>.</speak>"
+    warning = say(client, text, language="english").headers["x-warning"]
+    assert warning == "without effect, only their content is spoken: <prosody>; unknown tags: <foo>"
+    assert "x-warning" not in say(client, text, text_level="raw", markup=False).headers
+    assert texts(engine) == ["It is the Web now.", text]
+
+
 def test_markup_false_speaks_the_tags(client: httpx.Client, engine: ScriptedEngine) -> None:
     assert say(client, "One <break/> two", markup=False).status_code == 200
     assert texts(engine) == ["One <break/> two"]

@@ -28,7 +28,8 @@ LEVELS = {
 _DRAW = random.Random(5)
 DENSE = """a |US$|1 |$1 |Dr. |( |a.|A|1/2 |+|May |@|x@|-1|é |1,000 |12:30 |😀|😀 |**|*a* |<b>|<!--|<|&amp;|&|[a](b)|[|](
 |---|--|— |…|’|“a” |\n- a|# a\n|\n\n|\t|FBI |K7Q |a/b |a@b.c |5 5 |2026-11-16 |½ |(555) |e.g. |Chapter IV |年|5% |€5|
-|1x1 |"—|(<br>|<a |$|𝐀|1st |hello world. """.replace("\n|", "").split("|")
+|1x1 |"—|(<br>|<a |$|𝐀|1st |<sub alias="|<sub alias="a">b</sub>|<sub a="">|<say-as |<s>a</s>|<p>
+|<say-as interpret-as="digits">1</say-as> |<say-as interpret-as="|hello world. """.replace("\n|", "").split("|")
 TEXTS = [
     *filter(None, DENSE),
     "".join(_DRAW.choices("aB1 .,$€%/-:@#&()'\"½éßIVX\n*+=<>_", k=1000)),

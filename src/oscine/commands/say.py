@@ -31,6 +31,7 @@ from oscine.errors import OscineError, RequestError, VoiceError
 from oscine.request import SpeechRequest, Turn, naming_turn, turns_of
 from oscine.speech.capabilities import unsupported_script
 from oscine.speech.result import Speech, format_named, format_of, sound_device
+from oscine.text.ssml import tag_warning
 
 if TYPE_CHECKING:
     from oscine.api import Oscine
@@ -188,7 +189,9 @@ def speak(
     from oscine.speech.events import Audio, Ended, SegmentEnded
 
     tts.check(requests)  # before anything is shown or written
-    if warning := unsupported_script(" ".join(request.written for request in requests), tts.config.card("")):
+    texts = " ".join(request.written for request in requests)
+    marked = " ".join(request.written for request in requests if request.markup)
+    for warning in filter(None, (unsupported_script(texts, tts.config.card("")), tag_warning(marked))):
         console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
     rate_hz = requests[0].sample_rate or tts.sample_rate
     begun_s = time.perf_counter()

@@ -32,6 +32,7 @@ from oscine.text.options import ENGLISH, TextOptions, asked_level, level_of, tex
 from oscine.text.preparation import StreamingPreparation, check_text_options, prepare_text
 from oscine.text.segmenter import SegmenterConfig
 from oscine.text.spoken_text import SpokenText
+from oscine.text.ssml import tag_warning
 from oscine.types import ModelCard
 from oscine.voice import Voice
 
@@ -73,6 +74,11 @@ class SpeechPlan:
     @property
     def client_warnings(self) -> tuple[str, ...]:
         return (*((self.warning,) if self.warning else ()), *self.field_warnings)
+
+    def warning_about(self, segment: str) -> str | None:
+        """What a client should know about a segment of a streaming text."""
+        tags = tag_warning(segment) if self.request.markup else None
+        return "; ".join(filter(None, (unsupported_script(segment, self.model.card), tags))) or None
 
     @property
     def segments(self) -> int:
@@ -165,6 +171,7 @@ class SpeechPlanner:
             field_warnings=(
                 *clip_warnings,
                 *([_EXPERIMENTAL] if any(_is_experimental(one, card) for one in voices) else []),
+                *await self._tag_warnings(written if request.markup else ""),
             ),
         )
 
@@ -254,6 +261,13 @@ class SpeechPlanner:
         if len(request.text) <= _MAX_INLINE_CHARS and _is_quick(request.text, request, language):
             return prepare_text(*given)
         return await self._texts.run_while_wanted(prepare_text, *given)
+
+    async def _tag_warnings(self, text: str) -> list[str]:
+        if "<" not in text:
+            return []
+        is_short = len(text) <= _MAX_INLINE_CHARS
+        warning = tag_warning(text) if is_short else await self._texts.run(tag_warning, text)
+        return [warning] if warning else []
 
     def preparation(self, plan: SpeechPlan | None, turn: SpokenTurn | None = None) -> StreamingPreparation:
         """Prepares streaming text, that of a `turn` in a dialogue. `plan` None: the default settings."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
+from collections.abc import Container
 from functools import lru_cache
 
 from oscine.text.scanner import CONTEXT_CHARS, Match, NeedMoreText
@@ -20,6 +21,7 @@ _MAX_URL_CHARS = 1000
 _MAX_RULER_CHARS = 200
 _MAX_ENTITY_CHARS = 34
 _MAX_RUN = 32
+_MAX_LINE_START = _MAX_RULER_CHARS + 64  # characters that may show what a line begins with
 
 _WIDE = "\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U00020000-\U0003ffff"
 _IS_WIDE = re.compile(f"[{_WIDE}]")
@@ -68,9 +70,10 @@ _AUTOLINK = re.compile(r"<((?:https?://|mailto:|www\.)[^\s<>]+|[^\s<>@]+@[^\s<>@
 _TAG_BEGUN = re.compile(r"<(?:[/!]?(?:[A-Za-z][^<>]*|--(?:[^-]++|-(?!->))*-?-?|-?))?\Z")
 # Tags with a pause before and after them.
 _BLOCK_NAMES = """address article aside blockquote body br caption center dd div dl dt fieldset figcaption figure footer
-form h1 h2 h3 h4 h5 h6 head header hr html legend li main nav ol option p paragraph pre section sentence table tbody td
-tfoot th thead title tr ul"""
-_BLOCKS = frozenset(_BLOCK_NAMES.split())
+form h1 h2 h3 h4 h5 h6 head header hr html legend li main nav ol option p paragraph pre s section sentence table tbody
+td tfoot th thead title tr ul"""
+BLOCKS = frozenset(_BLOCK_NAMES.split())
+_OTHER_RULES = frozenset({"break", "sub", "say-as"})  # a run of tags ends before them
 _LABEL = rf"[^\[\]\n]{{1,{_MAX_LINK_CHARS - 4}}}"
 _ADDRESS = rf"\([^()\s]{{1,{_MAX_URL_CHARS}}}(?: \"[^\"\n]{{0,100}}\")?\)"
 _ADDRESS_BEGUN = rf"(?:\([^()\s]{{0,{_MAX_URL_CHARS}}}(?: \"[^\"\n]{{0,100}}\"?)?)?\Z"
@@ -78,7 +81,6 @@ _LINK_START = re.compile(rf"!?\[(?={_LABEL}\]{_ADDRESS})")
 _LINK_BEGUN = re.compile(rf"!\Z|!?\[(?:{_LABEL})?\Z|!?\[{_LABEL}\]{_ADDRESS_BEGUN}")
 _LINK_END = re.compile(rf"\]{_ADDRESS}")
 _LINK_END_BEGUN = re.compile(rf"\]{_ADDRESS_BEGUN}")
-_OPEN_LINK = re.compile(r"\[[^\[\]\n]+\Z")
 _FOOTNOTE = re.compile(r"\[\^[\w\-]{1,20}\]:?")
 _FOOTNOTE_BEGUN = re.compile(r"\[(?:\^[\w\-]{0,20})?\Z")
 
@@ -108,7 +110,7 @@ _STARTS = (
     rf"|(?m:^)(?=[ \t]{{0,12}}(?:[{_BULLETS}#>|`~=_]|\Z))"
     rf"|[{''.join(map(re.escape, [*_FOLDED, *_QUOTES]))}{_DASHES}{_ARROWS}]"
     rf"|[{_INVISIBLE}{_CONTROLS}\u20e3{_JOINERS}{_STYLED}]"
-    rf"|{_EMOJI}|[*_`|<&\[\]\\]|~~|~\Z|!(?=\[|\Z)|-(?=[->]|\Z)|=(?=>|\Z)"
+    rf"|{_EMOJI}|[*_`|<&\\]|\[(?=[^\[\]\n]|\Z)|\](?=\(|\Z)|~~|~\Z|!(?=\[|\Z)|-(?=[->]|\Z)|=(?=>|\Z)"
 )
 _UNTOUCHED = re.compile(r"[A-Za-z0-9 .,:;?'\"()/$%@^+{}!-]*\Z")
 _PLAIN_LINE = re.compile(r"(?![ ]*[-+:])")
@@ -139,8 +141,10 @@ class CleaningRule:
     def match(self, text: str, at: int, *, ended: bool) -> Match | None:
         if at == len(text):
             return None
-        before = text[max(0, at - CONTEXT_CHARS) : at]
         char = text[at]
+        if char in _QUOTES and 0 < at < len(text) - 1 and text[at - 1] < "\x80" > text[at + 1]:  # nothing wide
+            return _new(Match, (at + 1, _QUOTES[char], 0.0, False))
+        before = text[max(0, at - CONTEXT_CHARS) : at]
         if (at == 0 or text[at - 1] == "\n") and (char in _LINE_MARKS or char in " \t"):
             found = _line_start(text, at, ended=ended)
             if found:
@@ -150,7 +154,7 @@ class CleaningRule:
         if char in "*_~`":
             return _emphasis(text, at, before, ended=ended)
         if char == "<":
-            return None if self._keeps_tags else _tag(text, at, before, ended=ended)
+            return None if self._keeps_tags else tag_match(text, at, before, ended=ended)
         if char in "[]!":
             return _link(text, at, before, ended=ended)
         if char == "&":
@@ -162,6 +166,9 @@ class CleaningRule:
         if char == "|":
             return _separator(_PIPE, text, at, before, ended=ended)
         return _character(text, at, before, ended=ended)
+
+
+_new = tuple.__new__  # twice as quick as the constructor of a named tuple
 
 
 def _need(text: str, at: int, chars: int, *, ended: bool) -> None:
@@ -178,6 +185,8 @@ def _run_end(found: re.Match[str], *, ended: bool) -> int:
 
 def _needs_mark(before: str) -> bool:
     """Whether a pause after this text needs a mark of its own."""
+    if before[-1:].isalnum() and before[-1] < "\x80":
+        return True  # a shortcut for most texts
     backwards = before[::-1]
     found = _TRANSPARENT.match(backwards)
     last = backwards[found.end() :][:1] if found else ""
@@ -203,10 +212,11 @@ _INDENT = re.compile(r"[ \t]{0,12}")
 
 def _line_start(text: str, at: int, *, ended: bool) -> Match | None:
     """Marks of Markdown at the start of a line."""
-    if not ended and (_RULER_BEGUN.match(text, at) or _FENCE_BEGUN.match(text, at)):
-        raise NeedMoreText
-    if not ended and len(text) - at < _LOOKAHEAD and _BLOCK_BEGUN.match(text, at):
-        raise NeedMoreText
+    if not ended and (left := len(text) - at) <= _MAX_LINE_START:
+        if _RULER_BEGUN.match(text, at) or _FENCE_BEGUN.match(text, at):
+            raise NeedMoreText
+        if left < _LOOKAHEAD and _BLOCK_BEGUN.match(text, at):
+            raise NeedMoreText
     mark = _INDENT.match(text, at).end()  # type: ignore[union-attr]
     for pattern in _LINE_MARKS.get(text[mark : mark + 1], ()):
         if found := pattern.match(text, at):
@@ -232,13 +242,15 @@ def _white(text: str, at: int, before: str, *, ended: bool, leaves_paragraphs: b
         if text.startswith("|", visible):
             return _separator(_PIPE, text, at, before, ended=ended)
         return None if text[visible : visible + 1] in ("", "\r", "\n") else _character(text, at, before, ended=ended)
-    if before.rstrip(" \t\r").endswith("\n") or not before.strip():
+    if not before[-1:].isalnum() and (before.rstrip(" \t\r").endswith("\n") or not before.strip()):
         return None  # the text has not begun, or the break belongs to an earlier one
     end = newlines.end()
-    if not ended and (_ONLY_SPACES.match(text, end) or _LINE_BEGUN.match(text, end)):
+    if not ended and (
+        _ONLY_SPACES.match(text, end) or (len(text) - end < 2 * _LOOKAHEAD and _LINE_BEGUN.match(text, end))
+    ):
         raise NeedMoreText
     line = before[before.rfind("\n") + 1 :]
-    if not any(map(str.isalnum, line)) or _FENCE.fullmatch(line):
+    if not any(map(str.isalnum, line)) or (("`" in line or "~" in line) and _FENCE.fullmatch(line)):
         return None  # a ruler; the line before it has the mark
     blank = newlines[0].count("\n") > 1
     pauses = blank or bool(_BLOCK_LINE.match(line) or _BLOCK_LINE.match(text, end))
@@ -251,33 +263,44 @@ def _white(text: str, at: int, before: str, *, ended: bool, leaves_paragraphs: b
 
 
 def _emphasis(text: str, at: int, before: str, *, ended: bool) -> Match | None:
-    run = _EMPHASIS.match(text, at)
-    if run is None:
-        if text[at] == "~" and at + 1 == len(text) and not ended:
-            raise NeedMoreText
-        return None
-    end = _run_end(run, ended=ended)
-    if text[at] in "~`":
-        return Match(end, "")
+    char = text[at]
+    if text[at + 1 : at + 2] not in ("", char):  # a run of one
+        if char == "~":
+            return None
+        end = at + 1
+    else:
+        run = _EMPHASIS.match(text, at)
+        if run is None:
+            if char == "~" and at + 1 == len(text) and not ended:
+                raise NeedMoreText
+            return None
+        end = _run_end(run, ended=ended)
+    if char in "~`":
+        return _new(Match, (end, "", 0.0, False))
     left, right = before[-1:], text[end : end + 1]
     opens = (not right.isspace() and right != "") and not left.isalnum()
     closes = (not left.isspace() and left != "") and not right.isalnum()
-    glued = text[at] == "*" and end - at > 1 and not left.isspace() and not right.isspace()  # "**Un**believable"
-    return Match(end, "") if opens or closes or glued else None
+    glued = char == "*" and end - at > 1 and not left.isspace() and not right.isspace()  # "**Un**believable"
+    return _new(Match, (end, "", 0.0, False)) if opens or closes or glued else None
 
 
-def _tag(text: str, at: int, before: str, *, ended: bool) -> Match | None:
+def tag_match(text: str, at: int, before: str, *, ended: bool, names: Container[str] | None = None) -> Match | None:
+    """A run of tags, of which at most a pause is spoken. `names`: of these tags only."""
     limit = min(len(text), at + _MAX_TAG_CHARS)
-    if found := _AUTOLINK.match(text, at, limit):
-        return Match(found.end(), found[1].removeprefix("mailto:"))
-    if _ARROW.match(text, at):
-        return _separator(_ARROW, text, at, before, ended=ended)
+    if names is None:
+        if found := _AUTOLINK.match(text, at, limit):
+            return Match(found.end(), found[1].removeprefix("mailto:"))
+        if _ARROW.match(text, at):
+            return _separator(_ARROW, text, at, before, ended=ended)
     end, is_block = at, False
     for _ in range(_MAX_RUN):
         found = _TAG.match(text, end, limit)
         if found is None:
             break
-        is_block |= (found[1] or "").lower() in _BLOCKS
+        name = (found[1] or "").lower()
+        if (names is not None and name not in names) or (end > at and name in _OTHER_RULES and text[end + 1] != "/"):
+            break
+        is_block |= name in BLOCKS
         end = found.end()
     may_go_on = end == len(text) or (limit == len(text) and _TAG_BEGUN.match(text, end))
     if may_go_on and not ended:
@@ -291,18 +314,21 @@ def _tag(text: str, at: int, before: str, *, ended: bool) -> Match | None:
 
 
 def _link(text: str, at: int, before: str, *, ended: bool) -> Match | None:
-    if not ended and (
-        _LINK_BEGUN.match(text, at) or _LINK_END_BEGUN.match(text, at) or _FOOTNOTE_BEGUN.match(text, at)
-    ):
-        raise NeedMoreText
     if text[at] == "]":
-        end = _LINK_END.match(text, at)
-        return Match(end.end(), "") if end and _OPEN_LINK.search(before[-_MAX_LINK_CHARS:]) else None
-    found = _FOOTNOTE.match(text, at)
-    if found:
+        if end := _LINK_END.match(text, at):
+            _, bracket, label = before[-_MAX_LINK_CHARS:].rpartition("[")
+            is_link = bracket and label and "]" not in label and "\n" not in label
+            return _new(Match, (end.end(), "", 0.0, False)) if is_link else None
+        if not ended and _LINK_END_BEGUN.match(text, at):
+            raise NeedMoreText
+        return None
+    if found := _FOOTNOTE.match(text, at):
         return Match(_run_end(found, ended=ended), "")
-    start = _LINK_START.match(text, at)
-    return Match(start.end(), "") if start else None
+    if start := _LINK_START.match(text, at):
+        return _new(Match, (start.end(), "", 0.0, False))
+    if not ended and (_LINK_BEGUN.match(text, at) or _FOOTNOTE_BEGUN.match(text, at)):
+        raise NeedMoreText
+    return None
 
 
 def _entity(text: str, at: int, *, ended: bool) -> Match | None:

@@ -30,7 +30,7 @@ class TextOptions:
         bool | None,
         Spec(about="true: `text_level` is `spoken`; false: at most `clean`. `text_level` counts before it."),
     ] = None
-    markup: Annotated[bool, Spec(about='false: `<break time="500ms"/>` is spoken, not a pause.')] = True
+    markup: Annotated[bool, Spec(about='false: `<break time="500ms"/>` and other tags of SSML are text.')] = True
     paragraph_pause_s: Annotated[
         float | None,
         Spec(

@@ -20,6 +20,7 @@ from oscine.text.pronunciations import PronunciationRule, check_pronunciations
 from oscine.text.scanner import Piece, Rule, TextScanner
 from oscine.text.segmenter import Segmenter, SegmenterConfig, SegmentPiece, segment_text
 from oscine.text.spoken_text import Pause, Replacement, Run, SpokenBuffer, SpokenText
+from oscine.text.ssml import SsmlRule, has_tags
 
 Prepared = SpokenText | Pause
 _SLICE_CHARS = 4096  # prepared at once
@@ -43,8 +44,9 @@ def stages_for(options: TextOptions, language: str) -> list[Stage]:
     """The options are checked; a level that they leave open is "raw"."""
     level = asked_level(options) or "raw"
     rules: list[Rule] = []
+    is_english = language.lower() == ENGLISH
     if options.markup:
-        rules.append(BreakRule())
+        rules += [BreakRule(), SsmlRule(level, is_english=is_english)]
     if options.paragraph_pause_s:
         rules.append(ParagraphRule(options.paragraph_pause_s))
     if level != "raw":
@@ -52,7 +54,6 @@ def stages_for(options: TextOptions, language: str) -> list[Stage]:
     words: list[Rule] = []
     if options.pronunciations:
         words.append(PronunciationRule(options.pronunciations))
-    is_english = language.lower() == ENGLISH
     if level == "spoken" and not is_english:
         from oscine.text.normalization.rule import NormalizationRule
 
@@ -74,12 +75,12 @@ def prepare_text(
 
     `check_cancelled` is called every few thousand characters and may raise an exception, which ends the work."""
     options, config = options or TextOptions(), config or SegmenterConfig()
-    pauses = (options.markup and has_break(text)) or bool(options.paragraph_pause_s)
+    has_markup = (options.markup and (has_break(text) or has_tags(text))) or bool(options.paragraph_pause_s)
     level = asked_level(options) or "raw"
     is_cleaned = level == "raw" or (level == "clean" and is_plain(text))
     if level != "raw" and text.strip() and not has_words(text):
         raise RequestError(NO_WORDS, "text")
-    if not text.strip() or (is_cleaned and not pauses and not options.pronunciations):
+    if not text.strip() or (is_cleaned and not has_markup and not options.pronunciations):
         return [SpokenText.unchanged(segment) for segment in segment_text(text, config)]
     parts = _Parts(max_chars)
     chain = Chain(stages_for(options, language))
@@ -138,6 +139,8 @@ class _Parts:
         spoken = [part for part in self._done if isinstance(part, Pause) or has_words(part.spoken)]
         if spoken and all(isinstance(part, Pause) for part in spoken):
             raise RequestError("the text holds pauses only; give at least one word to speak", "text")
+        if self._done and not any(isinstance(part, Pause) or part.spoken.strip() for part in self._done):
+            raise RequestError(NO_WORDS, "text")
         parts = spoken or self._done or [SpokenBuffer()]
         return [item for part in parts for item in ([part] if isinstance(part, Pause) else _segments(part, config))]
 

@@ -260,6 +260,12 @@ def test_committed_text_is_spoken_to_its_end_and_the_utterance_goes_on(client: C
     assert "there is no text to commit" in client.until("error").events[-1]["message"]
 
 
+def test_a_segment_with_a_tag_without_effect_carries_a_warning(client: Client) -> None:
+    client.configure()
+    received = client.say("A <foo>b</foo>. <break/> Plain.").all("audio.segment")
+    assert received[0]["warning"] == "unknown tags: <foo>" and "warning" not in received[1]
+
+
 def test_a_segment_in_a_foreign_script_carries_a_warning() -> None:
     engine = ScriptedEngine()
     with server_of(engine, card=replace(CARD, languages=("english",))) as server, server.client() as client:

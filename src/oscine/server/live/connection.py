@@ -48,7 +48,6 @@ from oscine.server.live.messages import (
     parse_message,
 )
 from oscine.server.service import Service
-from oscine.speech.capabilities import unsupported_script
 from oscine.speech.events import Audio, Ended, SegmentEnded, Started, Words
 from oscine.speech.models import ServedModel
 from oscine.speech.plan import SpeechPlan, WordForm
@@ -269,7 +268,7 @@ def ready_fields(event: SessionReady) -> dict[str, Any]:
 
 
 def _segment_fields(file: LiveFile, segment: SegmentEnded) -> dict[str, Any]:
-    warning = unsupported_script(segment.text, file.plan.model.card)
+    warning = file.plan.warning_about(segment.text)
     fields = {"utterance_index": file.utterance, **segment_fields(segment)}
     return {**fields, **({"warning": warning} if warning else {})}
 

@@ -77,8 +77,10 @@ _CODE = re.compile(r"[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*(?![\w])")
 _INITIALS = re.compile(r"(?:[A-Za-z]\.){2,}(?:[A-Za-z](?!\w))?")
 _WORD = re.compile(r"[A-Za-z]+(?:['-][A-Za-z]+)*")
 _SYMBOL_CHARS = frozenset(lex.SYMBOLS)
+_NO_SYMBOLS = re.compile(f"[^{''.join(map(re.escape, lex.SYMBOLS))}]+")
 _CAPITALS_APART = re.compile(r"[A-Z](?:[/&][A-Z])+")
 _PARTS = re.compile(r"[A-Za-z]+(?:'[A-Za-z]+)*|\d+(?:\.\d+)?|.", re.DOTALL)
+_COMMAS = re.compile(r"(?: ?,)+")
 _ACCENTED = re.compile(r"[^\W\d_]+")
 _Found = re.Match[str]
 _DENOMINATORS = {2: "half", 3: "third", 4: "quarter"}
@@ -125,7 +127,7 @@ def number(text: str) -> str:
     return decimal(text)
 
 
-def _date(day: int, month: int, year_text: str | None) -> str | None:
+def date(day: int, month: int, year_text: str | None) -> str | None:
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return None
     return f"{lex.MONTH_NAMES[month - 1]} {ordinal(day)}" + (f", {_year(year_text)}" if year_text else "")
@@ -187,7 +189,7 @@ def _fraction(above: str, below: str) -> str:
     return f"{whole(above)} {'out of' if top <= bottom else 'over'} {whole(below)}"
 
 
-def _phone(text: str) -> str:
+def phone(text: str) -> str:
     groups = [
         ("plus " if group[0] == "+" else "") + digits(re.sub(r"\D", "", group)) for group in re.findall(r"\+?\d+", text)
     ]
@@ -222,7 +224,7 @@ def _halved_times(found: _Found) -> str:
 
 
 def _timestamp(found: _Found) -> str | None:
-    day = _date(int(found[3]), int(found[2]), found[1])
+    day = date(int(found[3]), int(found[2]), found[1])
     return day and f"{day} at {_clock(found[4], found[5], None, found[6])}" + (" you tea see" if found[7] else "")
 
 
@@ -256,13 +258,13 @@ def _dotted(found: _Found) -> str:
 _NUMERIC: tuple[tuple[frozenset[str], re.Pattern[str], Callable[[_Found], str | None]], ...] = tuple(
     (frozenset(chars), pattern, read)
     for chars, pattern, read in (
-        ("+-.( ", _PHONE, lambda found: _phone(found[0])),
+        ("+-.( ", _PHONE, lambda found: phone(found[0])),
         ("-", _VANITY, lambda found: f"{digits(found[1])}, {digits(found[2])}, {found[3].lower()}"),
-        (" -", _CARD, lambda found: _phone(found[0])),
+        (" -", _CARD, lambda found: phone(found[0])),
         ("T", _TIMESTAMP, _timestamp),
-        ("-", _ISO, lambda found: _date(int(found[3]), int(found[2]), found[1])),
-        ("/", _US, lambda found: _date(int(found[2]), int(found[1]), found[3])),
-        (".", _EU, lambda found: _date(int(found[1]), int(found[2]), found[3])),
+        ("-", _ISO, lambda found: date(int(found[3]), int(found[2]), found[1])),
+        ("/", _US, lambda found: date(int(found[2]), int(found[1]), found[3])),
+        (".", _EU, lambda found: date(int(found[1]), int(found[2]), found[3])),
         ("JFMASOND", _MONTH_DAY, _month_day),
         ("JFMASOND", _DAY_MONTH, _day_month),
         ("-", _HALVED_TIMES, _halved_times),
@@ -392,37 +394,53 @@ def fallback(text: str) -> str:
         return " ".join(letters(part) if part.isalpha() else "and" if part == "&" else "" for part in text).replace(
             "  ", " "
         )
-    words = []
-    for part in _PARTS.findall(text):
-        if part[0].isdecimal():
-            words.append(number(part))
-        elif part[0].isascii() and part[0].isalpha():
-            words.append(capitals(part) if part.isupper() and len(part) > 1 else part)
-        elif part in lex.FRACTIONS:
-            words.append(lex.FRACTIONS[part])
-        elif part == "/" and not any(char.isdigit() for char in text):
-            words.append("")
-        elif part in lex.SYMBOLS:
-            words.append(lex.SYMBOLS[part])
-        elif part in "-'\u2013":
-            words.append("")
-        elif part in ".,;:!?" or part in '()[]{}"':
-            words.append(",")
-        else:
-            words.append(part if part.isalnum() else "")
-    return re.sub(r"(?: ?,)+", ",", " ".join(filter(None, words))).strip(" ,")
+    if "/" in text and not any(map(str.isdigit, text)):
+        text = text.replace("/", "-")  # silent
+    return _COMMAS.sub(",", " ".join(filter(None, map(_part, _PARTS.findall(text))))).strip(" ,")
+
+
+@lru_cache(maxsize=4096)
+def _part(text: str) -> str:
+    """A word, a number or a symbol."""
+    first = text[0]
+    if first.isdecimal():
+        return number(text)
+    if first.isascii() and first.isalpha():
+        return capitals(text) if text.isupper() and len(text) > 1 else text
+    if (words := lex.FRACTIONS.get(text) or lex.SYMBOLS.get(text)) is not None:
+        return words
+    if text in ".,;:!?" or text in '()[]{}"':
+        return ","
+    return text if text.isalnum() else ""
+
+
+def spelled(text: str) -> str:
+    """Letters, digits and signs one by one."""
+    return " ".join(filter(None, map(_character, without_accents(text))))
+
+
+@lru_cache(maxsize=1024)
+def _character(char: str) -> str:
+    if char.isdecimal():
+        return digits(char)
+    spoken = lex.LETTERS.get(char.upper()) or _PATH_SIGNS.get(char) or lex.SYMBOLS.get(char)
+    return spoken or (char if char.isalnum() else "")
 
 
 def without_accents(text: str) -> str:
+    if text.isascii():
+        return text
     special = text.replace("ß", "ss").replace("æ", "ae").replace("ø", "o").replace("œ", "oe").replace("ł", "l")
     special = special.replace("Æ", "Ae").replace("Ø", "O").replace("Ł", "L").replace("ð", "th").replace("þ", "th")
     if not _SYMBOL_CHARS.isdisjoint(special):  # "™" is no "TM", "≠" no "="
-        return "".join(char if char in lex.SYMBOLS else _unaccented(char) for char in special)
+        return _NO_SYMBOLS.sub(lambda found: _unaccented(found[0]), special)
     return _unaccented(special)
 
 
 def _unaccented(text: str) -> str:
-    return "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
+    if text.isascii():
+        return text
+    return "".join([char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char)])
 
 
 def roman_number(text: str, before: str) -> str | None:

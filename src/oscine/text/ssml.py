@@ -1,0 +1,153 @@
+"""Tags of SSML in a text. `<sub>` and `<say-as>` change what is spoken; of the others, only the content is spoken.
+
+Pauses (`<break>`) are in text/pauses.py; at the level *clean*, text/cleaning.py takes out all other tags.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+
+from oscine.text.cleaning import BLOCKS, folded, tag_match
+from oscine.text.english import words
+from oscine.text.english.numbers import MAX_DIGITS, decimal, digits, ordinal
+from oscine.text.options import TextLevel
+from oscine.text.scanner import CONTEXT_CHARS, Match, NeedMoreText
+
+_MAX_ATTRIBUTES = 250  # characters
+_MAX_CONTENT = 200
+_MAX_NAMES = 8  # in a warning
+
+_ELEMENT = re.compile(
+    rf"<(?P<name>sub|say-as)(?=\s)(?P<attributes>[^<>]{{0,{_MAX_ATTRIBUTES}}}+)(?<!/)>"
+    rf"(?P<content>[^<>]{{0,{_MAX_CONTENT}}}+)</(?P=name)\s{{0,8}}>",
+    re.IGNORECASE,
+)
+_ELEMENT_BEGUN = re.compile(
+    rf"<(?:s(?:ub?|ay?-?a?s?)?|(?:sub|say-as)\s[^<>]{{0,{_MAX_ATTRIBUTES}}}+"
+    rf"(?:>[^<>]{{0,{_MAX_CONTENT}}}+(?:<(?:/[a-z-]{{0,6}}\s{{0,8}})?)?)?)?\Z",
+    re.IGNORECASE,
+)
+_ATTRIBUTE = re.compile(r"""([\w:.\-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+_CARDINAL = re.compile(rf"[-+]?\d(?:[\d,]{{0,{MAX_DIGITS}}}\d)?(?:\.\d{{1,9}})?")
+_ORDINAL = re.compile(r"(\d{1,9})(?:st|nd|rd|th)?")
+
+_PLAIN = frozenset({"speak", "p", "paragraph", "s", "sentence", "w", "token", "sub", "say-as"})
+_WITHOUT_EFFECT = frozenset({"audio", "emphasis", "lang", "mark", "phoneme", "prosody", "voice"})
+_TAGS = _PLAIN | _WITHOUT_EFFECT
+_LETTERS = frozenset({"characters", "spell-out", "verbatim"})
+_AS_READ = frozenset({"address", "currency", "date", "fraction", "name", "time", "unit"})  # as without a tag
+_KINDS = _LETTERS | _AS_READ | {"cardinal", "digits", "number", "ordinal", "telephone"}
+_INLINE = """a abbr b bdi bdo big button cite code col colgroup data del details dfn div em font i iframe img input ins
+kbd label link meta nobr q rp rt ruby samp script select small source span strike strong style summary sup svg template
+time title track tt u var video wbr"""
+_KNOWN = _TAGS | BLOCKS | {"break", *_INLINE.split()}
+_NAME = re.compile(r"</?([A-Za-z\-]{0,16})")
+_NAMED = re.compile(r"</?([A-Za-z][A-Za-z0-9:_\-]{0,40})(?:\s[^<>]{0,250})?/?>")
+_NAMED_KIND = re.compile(r"""<say-as\s[^<>]{0,200}?interpret-as\s*=\s*["']([A-Za-z0-9:_\-]{1,40})["']""", re.IGNORECASE)
+
+
+def has_tags(text: str) -> bool:
+    """Whether a tag of SSML may be in the text: a quick check."""
+    return "<" in text and any(name.lower() in _TAGS for name in set(_NAMED.findall(text)))
+
+
+def tag_warning(text: str) -> str | None:
+    """Names the tags that change nothing, and those that are unknown."""
+    if "<" not in text:
+        return None
+    names = {name.lower() for name in set(_NAMED.findall(text))}
+    kinds = {kind.lower() for kind in set(_NAMED_KIND.findall(text))} - _KINDS
+    found = [
+        _listed("without effect, only their content is spoken", [f"<{name}>" for name in names & _WITHOUT_EFFECT]),
+        _listed("unknown tags", [f"<{name}>" for name in names - _KNOWN]),
+        _listed("unknown values of interpret-as", [*kinds]),
+    ]
+    return "; ".join(filter(None, found)) or None
+
+
+def _listed(what: str, names: list[str]) -> str:
+    shown = ", ".join(sorted(names)[:_MAX_NAMES]) + (" and others" if len(names) > _MAX_NAMES else "")
+    return f"{what}: {shown}" if names else ""
+
+
+class SsmlRule:
+    starts = "<"
+
+    def __init__(self, level: TextLevel, *, is_english: bool) -> None:
+        self._level, self._in_words = level, is_english and level == "spoken"
+
+    def match(self, text: str, at: int, *, ended: bool) -> Match | None:
+        if found := _ELEMENT.match(text, at):
+            read = self._sub if found["name"].lower() == "sub" else self._say_as
+            values = {
+                name.lower(): html.unescape(one or other)
+                for name, one, other in _ATTRIBUTE.findall(found["attributes"])
+            }
+            if (match := read(found, values)) is not None:
+                return match
+        elif not ended and _ELEMENT_BEGUN.match(text, at):
+            raise NeedMoreText
+        if self._level != "raw" or not _is_ssml(text, at, ended=ended):
+            return None  # the rule for cleaning takes tags out
+        return tag_match(text, at, text[max(0, at - CONTEXT_CHARS) : at], ended=ended, names=_TAGS)
+
+    def _sub(self, found: re.Match[str], values: dict[str, str]) -> Match | None:
+        return None if (alias := values.get("alias")) is None else Match(found.end(), self._clean(alias))
+
+    def _say_as(self, found: re.Match[str], values: dict[str, str]) -> Match | None:
+        kind, form = values.get("interpret-as", "").lower(), values.get("format", "").lower()
+        content = self._clean(html.unescape(found["content"]))
+        if not kind or not content:
+            return None
+        if not self._in_words:
+            return Match(found.end(), _apart(content, kind))
+        spoken = _spoken_as(content, kind, form)
+        return Match(found.end(), content if spoken is None else spoken, is_final=spoken is not None)
+
+    def _clean(self, text: str) -> str:
+        line = " ".join(text.replace("<", " ").split())
+        return line if self._level == "raw" else folded(line)
+
+
+def _is_ssml(text: str, at: int, *, ended: bool) -> bool:
+    found = _NAME.match(text, at)
+    assert found is not None
+    name = found[1].lower()
+    if not ended and found.end() == len(text) and any(tag.startswith(name) for tag in _TAGS):
+        raise NeedMoreText
+    return name in _TAGS
+
+
+def _apart(content: str, kind: str) -> str:
+    """Characters and digits one by one, in any language."""
+    if kind in _LETTERS:
+        return " ".join(content.replace(" ", ""))
+    if kind == "digits":
+        return " ".join(re.findall(r"\d", content)) or content
+    if kind == "telephone":
+        return ", ".join(" ".join(group) for group in re.findall(r"\+?\d+", content)) or content
+    return content
+
+
+def _spoken_as(content: str, kind: str, form: str) -> str | None:
+    """In English words; None: as the text around it is read."""
+    if kind in _LETTERS:
+        return words.spelled(content)
+    if kind == "digits":
+        return " ".join(digits(group) for group in re.findall(r"\d+", content)) or None
+    if kind == "telephone":
+        return words.phone(content) or None
+    if kind in ("cardinal", "number") and _CARDINAL.fullmatch(content):
+        sign = {"-": "minus ", "+": "plus "}.get(content[0], "")
+        return sign + decimal(content.lstrip("+-"))
+    if kind == "ordinal" and (found := _ORDINAL.fullmatch(content)):
+        return ordinal(int(found[1]))
+    parts = dict(zip(form, re.findall(r"\d+", content), strict=False)) if kind == "date" else {}
+    if (
+        {"d", "m"} <= parts.keys() <= set("dmy")
+        and len(parts.get("y", "2000")) in (2, 4)
+        and max(map(len, parts.values())) < 5
+    ):
+        return words.date(int(parts["d"]), int(parts["m"]), parts.get("y"))
+    return None

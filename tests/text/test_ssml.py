@@ -1,0 +1,173 @@
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oscine.errors import RequestError
+from oscine.text.options import TextLevel, TextOptions
+from oscine.text.preparation import StreamingPreparation, StreamPiece, prepare_text
+from oscine.text.segmenter import SegmenterConfig
+from oscine.text.spoken_text import Pause
+from oscine.text.ssml import tag_warning
+
+
+def spoken(text: str, level: TextLevel = "spoken", language: str = "english") -> str:
+    parts = prepare_text(text, TextOptions(text_level=level), language)
+    return "|".join(str(part.seconds) if isinstance(part, Pause) else part.spoken for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "read"),
+    [
+        ("characters", "FBI", "eff bee eye"),
+        ("spell-out", "K7-a", "kay seven dash ay"),
+        ("verbatim", "é&amp;", "ee and"),
+        ("digits", "2026", "two zero two six"),
+        ("telephone", "+1 555-0100", "plus one, five five five, zero one zero zero"),
+        ("cardinal", "1984", "one thousand nine hundred eighty-four"),
+        ("number", "-1,234.5", "minus one thousand two hundred thirty-four point five"),
+        ("ordinal", "21", "twenty-first"),
+        ("ordinal", "3rd", "third"),
+        ("date", "5/6/2026", "May sixth, twenty twenty-six"),
+        ("time", "9:05", "nine oh five"),
+        ("currency", "$5.50", "five dollars fifty"),
+        ("unit", "5 km", "five kilometers"),
+        ("cardinal", "many", "many"),
+        ("nonsense", "5", "five"),
+    ],
+)
+def test_say_as_says_how_its_content_is_read(kind: str, written: str, read: str) -> None:
+    assert spoken(f"So <say-as interpret-as='{kind}'>{written}</say-as> it is.") == f"So {read} it is."
+
+
+@pytest.mark.parametrize(("form", "read"), [("dmy", "June fifth"), ("mdy", "May sixth"), ("ymd", "May sixth")])
+def test_a_date_has_a_format(form: str, read: str) -> None:
+    written = {"ymd": "2026/5/6"}.get(form, "5/6/2026")
+    text = f'<say-as interpret-as="date" format="{form}">{written}</say-as>'
+    assert spoken(text) == f"{read}, twenty twenty-six"
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "read"),
+    [
+        ("characters", "FBI", "F B I"),
+        ("digits", "20", "2 0"),
+        ("telephone", "555-01", "5 5 5, 0 1"),
+        ("date", "5/6", "5/6"),
+    ],
+)
+def test_below_the_level_spoken_say_as_sets_characters_apart(kind: str, written: str, read: str) -> None:
+    for level, language in (("raw", "english"), ("clean", "english"), ("clean", "chinese")):
+        text = f'So <say-as interpret-as="{kind}">{written}</say-as>.'
+        assert spoken(text, level, language) == f"So {read}."  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ('The <sub alias="World Wide Web">WWW</sub>.', "The World Wide Web."),
+        ("<SUB ALIAS='5 km &amp; more'>far</SUB> away", "five kilometers and more away"),
+        ('A <sub alias="">silent</sub> word', "A  word"),
+        ("A <sub>plain</sub> word", "A plain word"),
+        ('<sub alias="x">a <b>b</b></sub>', "a b"),
+        ('<b><sub alias="one">1</sub></b>', "one"),
+        ('<b><break time="1s"/>two', "1.0|two"),
+        ("<speak><p>One</p><p><s>Two</s><s>Three</s></p></speak>", "One. Two. Three."),
+        ("It is <emphasis level='strong'>very</emphasis> <prosody rate='fast'>nice</prosody>.", "It is very nice."),
+        ('<phoneme alphabet="ipa" ph="pɪˈkɑːn">pecan</phoneme> pie', "pecan pie"),
+    ],
+)
+def test_other_tags_leave_what_is_to_be_spoken(text: str, read: str) -> None:
+    assert spoken(text) == read
+
+
+def test_a_raw_text_keeps_tags_that_are_not_ssml() -> None:
+    text = '<speak>a < b <b>c</b> <sub alias="d">e</sub> <emphasis>f</emphasis></speak> <subs> <p'
+    assert spoken(text, "raw") == "a < b <b>c</b> d f <subs> <p"
+
+
+def test_markup_false_keeps_all_tags() -> None:
+    text = '<sub alias="d">e</sub> <say-as interpret-as="digits">12</say-as>'
+    assert prepare_text(text, TextOptions(text_level="clean", markup=False))[0].written == text  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("level", ["raw", "clean", "spoken"])
+def test_a_text_of_tags_only_is_refused(level: TextLevel) -> None:
+    with pytest.raises(RequestError, match="no words"):
+        spoken('<speak> <sub alias=""></sub> </speak>', level)
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("plain < text", None),
+        ("<speak><p><s>a</s></p><break/><sub alias='x'>y</sub><b>z</b><br/></speak>", None),
+        ("<prosody rate='fast'><phoneme ph='x'>a</phoneme></prosody>", "without effect, .*: <phoneme>, <prosody>"),
+        ("<think>a</think> <amazon:effect name='x'>b</amazon:effect>", "unknown tags: <amazon:effect>, <think>"),
+        ("<say-as interpret-as='shout'>a</say-as>", "unknown values of interpret-as: shout"),
+        ("".join(f"<x{n}>" for n in range(20)), "unknown tags: <x0>, .* and others"),
+    ],
+)
+def test_tags_without_effect_are_named(text: str, warning: str | None) -> None:
+    found = tag_warning(text)
+    assert (found is None) if warning is None else re.fullmatch(warning, found or "")
+
+
+PIECES = [
+    "<sub alias=",
+    '"x y"',
+    ">",
+    "</sub>",
+    "<say-as interpret-as=",
+    "'digits'",
+    "'characters'",
+    "</say-as>",
+    "<p>",
+]
+PIECES += [
+    "<",
+    "/",
+    "s>",
+    "<s>",
+    "<speak>",
+    "</speak>",
+    "<b>",
+    "<break/>",
+    "<emphasis>",
+    "word",
+    " ",
+    "FBI",
+    "12",
+    ". ",
+    "&",
+]
+
+
+def streamed(pieces: list[str], level: TextLevel, language: str) -> list[tuple[str, str] | float | str]:
+    stream = StreamingPreparation(TextOptions(text_level=level), language, SegmenterConfig(20, 40, 80))
+    joined: list[tuple[str, str] | float | str] = []
+    said = written = ""
+    for result in [result for piece in pieces for result in stream.push(piece)] + stream.finish():
+        if isinstance(result, StreamPiece):
+            said, written = said + result.text.spoken, written + result.text.written
+            if result.ends:
+                joined.append((said, written))
+                said = written = ""
+        else:
+            joined.append(result.seconds if isinstance(result, Pause) else str(result))
+    return joined
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    st.lists(st.sampled_from(PIECES), max_size=20),
+    st.sampled_from(["raw", "clean", "spoken"]),
+    st.sampled_from(["english", "german"]),
+)
+def test_a_streaming_text_with_tags_is_read_alike_however_it_is_cut(
+    pieces: list[str], level: TextLevel, language: str
+) -> None:
+    whole = streamed(["".join(pieces)], level, language)
+    assert streamed(pieces, level, language) == whole
+    assert streamed(list("".join(pieces)), level, language) == whole
