@@ -31,7 +31,7 @@ def has_break(text: str) -> bool:
 
 
 class BreakRule:
-    starts = "<"
+    starts = r"<(?=[bB/]|\Z)"
 
     def match(self, text: str, at: int, *, ended: bool) -> Match | None:
         if not _IS_TAG.match(text, at):

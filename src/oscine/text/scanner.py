@@ -54,7 +54,7 @@ class Rule(Protocol):
 class TextScanner:
     def __init__(self, rules: Sequence[Rule]) -> None:
         """The first of two rules that match counts."""
-        self._rules = [(re.compile(rule.starts), rule) for rule in rules]
+        self._rules = [(re.compile(rule.starts), rule.match) for rule in rules]
         # The group that matches is the first rule that may begin there.
         self._starts = re.compile("|".join(f"({rule.starts})" for rule in rules))
         self._text, self._at = "", 0  # the text, and how much of it was returned
@@ -80,7 +80,7 @@ class TextScanner:
             found = start.start()
             try:
                 first = (start.lastindex or 1) - 1
-                match = rules[first][1].match(text, found, ended=ended)
+                match = rules[first][1](text, found, ended=ended)
                 if match is None and first + 1 < len(rules):
                     match = self._later_match(text, found, first + 1, ended=ended)
             except NeedMoreText:
@@ -105,7 +105,7 @@ class TextScanner:
 
     def _later_match(self, text: str, at: int, first: int, *, ended: bool) -> Match | None:
         """The match of the rules from `first` on."""
-        for starts, rule in self._rules[first:]:
-            if starts.match(text, at) and (found := rule.match(text, at, ended=ended)):
+        for starts, match in self._rules[first:]:
+            if starts.match(text, at) and (found := match(text, at, ended=ended)):
                 return found
         return None

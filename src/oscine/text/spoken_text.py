@@ -160,15 +160,15 @@ class SpokenBuffer:
 _new = tuple.__new__  # twice as quick as the constructor of a named tuple
 
 
-def _joined(runs: Iterable[Run]) -> SpokenText:
-    spoken, written, replacements = [], [], []
-    at = written_at = 0
-    for run, original in runs:
-        shown = run if original is None else original
-        end, written_end = at + len(run), written_at + len(shown)
-        if original is not None:
-            replacements.append(_new(Replacement, (at, end, written_at, written_end)))
-        spoken.append(run)
-        written.append(shown)
-        at, written_at = end, written_end
+def _joined(runs: list[Run]) -> SpokenText:
+    spoken = [run for run, _ in runs]
+    if all(original is None for _, original in runs):
+        return SpokenText.unchanged("".join(spoken))
+    written = [run if original is None else original for run, original in runs]
+    ends, written_ends = accumulate(map(len, spoken)), accumulate(map(len, written))
+    replacements = [
+        _new(Replacement, (end - len(run), end, written_end - len(original), written_end))
+        for (run, original), end, written_end in zip(runs, ends, written_ends, strict=True)
+        if original is not None
+    ]
     return SpokenText("".join(spoken), "".join(written), tuple(replacements))

@@ -72,9 +72,8 @@ def _listed(what: str, names: list[str]) -> str:
 
 
 class SsmlRule:
-    starts = "<"
-
     def __init__(self, level: TextLevel, *, is_english: bool) -> None:
+        self.starts = "<" if level == "raw" else r"<(?=[sS]|\Z)"
         self._level, self._in_words = level, is_english and level == "spoken"
 
     def match(self, text: str, at: int, *, ended: bool) -> Match | None:
