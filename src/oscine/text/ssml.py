@@ -42,6 +42,7 @@ _INLINE = """a abbr b bdi bdo big button cite code col colgroup data del details
 kbd label link meta nobr q rp rt ruby samp script select small source span strike strong style summary sup svg template
 time title track tt u var video wbr"""
 _KNOWN = _TAGS | BLOCKS | {"break", *_INLINE.split()}
+_FIRST_LETTERS = rf"<(?=/?(?:[{''.join(sorted({tag[0] + tag[0].upper() for tag in _TAGS}))}]|\Z))"
 _NAME = re.compile(r"</?([A-Za-z\-]{0,16})")
 _NAMED = re.compile(r"</?([A-Za-z][A-Za-z0-9:_\-]{0,40})(?:\s[^<>]{0,250})?/?>")
 _NAMED_KIND = re.compile(r"""<say-as\s[^<>]{0,200}?interpret-as\s*=\s*["']([A-Za-z0-9:_\-]{1,40})["']""", re.IGNORECASE)
@@ -73,7 +74,7 @@ def _listed(what: str, names: list[str]) -> str:
 
 class SsmlRule:
     def __init__(self, level: TextLevel, *, is_english: bool) -> None:
-        self.starts = "<" if level == "raw" else r"<(?=[sS]|\Z)"
+        self.starts = _FIRST_LETTERS if level == "raw" else r"<(?=[sS]|\Z)"
         self._level, self._in_words = level, is_english and level == "spoken"
 
     def match(self, text: str, at: int, *, ended: bool) -> Match | None:
