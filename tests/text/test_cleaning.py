@@ -100,6 +100,7 @@ PIECES += ["\t", "«"]
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=20))
 @example(["👋", "  ", "👋", "a"])
+@example(["<", "=", ">"])
 def test_no_cut_changes_what_is_left_and_no_character_is_lost(pieces: list[str]) -> None:
     text = "".join(pieces)
     whole = cleaned([text])

@@ -58,6 +58,7 @@ _EMOJI_RUN = re.compile(rf"[ \t]{{0,8}}{_EMOJI}(?:[ \t]{{0,2}}{_EMOJI}){{0,{_MAX
 _KEYCAP = re.compile("[\ufe0e\ufe0f]*\u20e3|[\ufe0e\ufe0f]+")
 _DASH_RUN = re.compile(rf"[ \t]{{0,8}}(?:[{_DASHES}]{{1,8}}|-{{2,8}})[ \t]{{0,8}}")
 _ARROW = re.compile(rf"[ \t]{{0,8}}(?:[{_ARROWS}]|<?[-=]{{1,2}}>)\ufe0f?[ \t]{{0,8}}")
+_ARROW_BEGUN = re.compile(r"<[-=]{1,2}\Z")
 _PIPE = re.compile(r"[ \t]{0,8}\|[ \t]{0,8}")
 _EMPHASIS = re.compile(rf"\*{{1,{_MAX_RUN}}}|_{{1,{_MAX_RUN}}}|~{{2,{_MAX_RUN}}}|`{{1,{_MAX_RUN}}}")
 _ENTITY = re.compile(r"&(?:[A-Za-z][A-Za-z0-9]{1,30}|#\d{1,7}|#[xX][0-9a-fA-F]{1,6});")
@@ -292,6 +293,8 @@ def tag_match(text: str, at: int, before: str, *, ended: bool, names: Container[
             return Match(found.end(), found[1].removeprefix("mailto:"))
         if _ARROW.match(text, at):
             return _separator(_ARROW, text, at, before, ended=ended)
+        if not ended and _ARROW_BEGUN.match(text, at):
+            raise NeedMoreText
     end, is_block = at, False
     for _ in range(_MAX_RUN):
         found = _TAG.match(text, end, limit)
