@@ -13,7 +13,6 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST
-from starlette.types import Scope
 
 from oscine import __version__
 from oscine.config import ServerConfig
@@ -77,15 +76,18 @@ def build_models_app(
     app = FastAPI(**about, lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)  # type: ignore[arg-type]
     app.state.service = service
     handle_errors(app, invalid_field, service.metrics.refused, refusal_at)
-    app.include_router(speech_routes(service, ERRORS))
-    app.include_router(batch_routes(service, ERRORS))
-    app.include_router(outcome_routes(service.outcomes, ERRORS))
-    app.include_router(encode_routes(service))
-    app.include_router(usage_routes(service))
-    app.include_router(realtime_routes(service, ERRORS))
-    app.include_router(voice_routes(service))
-    app.include_router(consent_routes(service))
-    app.include_router(model_routes(service))
+    for router in (
+        speech_routes(service, ERRORS),
+        batch_routes(service, ERRORS),
+        outcome_routes(service.outcomes, ERRORS),
+        encode_routes(service),
+        usage_routes(service),
+        realtime_routes(service, ERRORS),
+        voice_routes(service),
+        consent_routes(service),
+        model_routes(service),
+    ):
+        app.router.routes.extend(router.routes)  # include_router() would build each route a second time
     _add_status_routes(app, service)
     has_keys = service.config.needs_key
     add_openapi(app, has_keys=has_keys)
@@ -105,16 +107,7 @@ def build_models_app(
             allow_headers=["*"],
             expose_headers=["*"],
         )
-    _build_routes(app)
     return app
-
-
-def _build_routes(app: FastAPI) -> None:
-    """FastAPI builds the routes of an included router when it matches the first request. That would delay the request.
-    Meanwhile it changes the warning filters of the process, which must not happen in several threads at once."""
-    nowhere: Scope = {"type": "websocket", "path": "/-", "root_path": "", "headers": []}
-    for route in app.routes:
-        route.matches(dict(nowhere))
 
 
 def build_status_app(service: Service) -> FastAPI:

@@ -285,8 +285,10 @@ class _ModelsRoute(APIRoute):
 def elevenlabs_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -> APIRouter:
     """`errors` describe the statuses for the OpenAPI document."""
     router = APIRouter(tags=["ElevenLabs"], route_class=JsonRoute)
+    # FastAPI builds a validator for each status with a `model`: only the last has one, and the others refer to it.
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ElevenLabsError.__name__}"}}}
     described: dict[int | str, dict[str, Any]] = {
-        status: {"description": errors[status]["description"], "model": ElevenLabsError}
+        status: {"description": errors[status]["description"], "content": content}
         for status in (400, 401, 404, 408, 413, 429, 503)
     }
     described[422] = {"description": "A field is wrong.", "model": ElevenLabsError}

@@ -34,9 +34,12 @@ _TELLING = ('"session"', '"task_type"', '"streaming_mode"')  # fields of a first
 def realtime_routes(service: Service, errors: Mapping[int | str, dict[str, Any]]) -> APIRouter:
     """`errors` describe the statuses for the OpenAPI document."""
     router = APIRouter()
-    router.include_router(dashscope_routes(service, errors))
-    router.include_router(elevenlabs_routes(service, errors))
-    router.include_router(kept_file_routes(service.kept_files, service.config.stalled_s))
+    for dialect in (
+        dashscope_routes(service, errors),
+        elevenlabs_routes(service, errors),
+        kept_file_routes(service.kept_files, service.config.stalled_s),
+    ):
+        router.routes.extend(dialect.routes)
 
     @router.websocket("/v1/audio/speech/stream")
     async def live(socket: WebSocket) -> None:
