@@ -152,7 +152,8 @@ def published_codec_config(transformers_version: str = "4.57.3") -> Config:
     }  # fmt: skip
 
 
-def tiny_codec_config(transformers_version: str = "4.57.3") -> Config:
+def tiny_codec_config(transformers_version: str = "4.57.3", *, few_blocks: bool = False) -> Config:
+    """With `few_blocks` two steps between frames and samples instead of four, which halves the operations."""
     config = published_codec_config(transformers_version)
     config["decoder_config"] |= {
         "latent_dim": 48, "codebook_dim": 32, "decoder_dim": 64, "hidden_size": 32, "intermediate_size": 64,
@@ -164,6 +165,9 @@ def tiny_codec_config(transformers_version: str = "4.57.3") -> Config:
         "head_dim": 16, "num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 2,
         "num_filters": 4, "upsample_groups": 32,
     }  # fmt: skip
+    if few_blocks:
+        config["decoder_config"]["upsample_rates"] = [24, 20]
+        config["encoder_config"]["upsampling_ratios"] = [32, 30]
     return config
 
 

@@ -258,18 +258,24 @@ def write_checkpoint(
     transformers_version: str = "4.57.2",
     shards: int = 1,
     dtype: torch.dtype = torch.bfloat16,
+    few_blocks: bool = False,
 ) -> Path:
     """Writes one checkpoint folder and returns it.
 
     `bpe` is a folder with vocab.json and merges.txt; without it a small vocabulary is written, with matching
     ids in config.json. A seed gives the same weights on the same type of device (CPU and CUDA generators differ).
-    With version 4.57.2 the official loader keeps Qwen's split rule; with 4.57.3 it would use Mistral's.
+    With version 4.57.2 the official loader keeps Qwen's split rule; with 4.57.3 it would use Mistral's. `few_blocks`
+    is for a tiny codec.
     """
     if widths not in ("tiny", "published"):
         raise ValueError(f"widths must be 'tiny' or 'published', got '{widths}'")
     tiny = widths == "tiny"
     config = (tiny_config if tiny else published_config)(size, kind, transformers_version)
-    codec = (tiny_codec_config if tiny else published_codec_config)(transformers_version)
+    codec = (
+        tiny_codec_config(transformers_version, few_blocks=few_blocks)
+        if tiny
+        else published_codec_config(transformers_version)
+    )
     codec_folder = out / "speech_tokenizer"
     codec_folder.mkdir(parents=True, exist_ok=True)
 

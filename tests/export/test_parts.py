@@ -32,7 +32,8 @@ GUIDE = ROOT / "docs" / "guides" / "export.md"
 
 @pytest.fixture(scope="module")
 def checkpoint(small_checkpoints: CheckpointMaker) -> Path:
-    return small_checkpoints("0b6", "base")
+    """The exporter takes a time for each operation; tests/tritonserver exports a codec with all its blocks."""
+    return small_checkpoints("0b6", "base", few_blocks=True)
 
 
 @pytest.fixture(scope="module")
@@ -169,9 +170,9 @@ def test_the_guide_clones_a_voice_with_plain_onnxruntime(files: dict[str, Export
 # What cannot work is refused before anything is exported
 
 
-@pytest.mark.parametrize(("context", "new"), [(9, 8), (100_000, 8), (60, 0)])
+@pytest.mark.parametrize(("context", "new"), [(3, 8), (100_000, 8), (60, 0)])
 def test_a_window_that_cannot_work_is_refused(checkpoint: Path, tmp_path: Path, context: int, new: int) -> None:
-    with pytest.raises(RequestError, match=r"got (9|100000|0)$"):
+    with pytest.raises(RequestError, match=r"got (3|100000|0)$"):
         export_codec_window(checkpoint, tmp_path / "codec.onnx", left_context_frames=context, new_frames=new)
     assert not list(tmp_path.iterdir())
 
