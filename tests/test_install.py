@@ -39,6 +39,8 @@ SETS = {
     "every-extra": ("--extra", "all", "--extra", "quality", "--extra", "ray"),
     "developer": ("--extra", "bench", "--group", "dev", "--group", "docs"),
 }
+# What a user gets resolves with every Python where every extra does, which includes it: once, for the names.
+CASES = [case for case in product(SETS, PLATFORMS, PYTHONS) if case[0] != "user" or case[2] == PYTHONS[0]]
 TEST_TOOLS = {"pytest", "hypothesis", "mypy", "ruff", "schemathesis", "playwright", "uv", "pre-commit"}
 
 
@@ -68,20 +70,16 @@ def resolve(arguments: Sequence[str], platform: str, python: str) -> Resolution:
 
 @pytest.fixture(scope="module")
 def resolutions() -> Mapping[tuple[str, str, str], Resolution]:
-    cases = list(product(SETS, PLATFORMS, PYTHONS))
-
     def resolve_case(case: tuple[str, str, str]) -> Resolution:
         name, platform, python = case
         return resolve(["--constraint", "constraints.txt", *SETS[name], "pyproject.toml"], platform, python)
 
     with ThreadPoolExecutor(8) as pool:  # each waits for the index most of the time
-        return dict(zip(cases, pool.map(resolve_case, cases), strict=True))
+        return dict(zip(CASES, pool.map(resolve_case, CASES), strict=True))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("python", PYTHONS)
-@pytest.mark.parametrize("platform", PLATFORMS)
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize(("name", "platform", "python"), CASES)
 def test_requirements_resolve(
     resolutions: Mapping[tuple[str, str, str], Resolution], name: str, platform: str, python: str
 ) -> None:

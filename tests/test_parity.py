@@ -161,7 +161,7 @@ def check_same_speech(speech: Speech, item: dict[str, Any], case: Case) -> None:
 
 
 def check_parity(
-    official: Official, ours: Ours, cases: Sequence[Case], text_mode: TextMode | None = None, cap: int = 30
+    official: Official, ours: Ours, cases: Sequence[Case], text_mode: TextMode | None = None, cap: int = 20
 ) -> list[Speech]:
     """Both sides run the cases as one batch."""
     items = official.call("generate", folder=ours.folder, **official_request(cases, text_mode, cap))["items"]
@@ -229,7 +229,7 @@ def test_a_batch_in_every_mode_gives_the_official_codes(
 def test_a_single_request_with_defaults_gives_the_official_codes(
     official: Official, ours: OursMaker, model: str
 ) -> None:
-    check_parity(official, ours(*model.split("-")), CASES[model][:1], cap=20)
+    check_parity(official, ours(*model.split("-")), CASES[model][:1], cap=12)
 
 
 @pytest.mark.parametrize("text_mode", ["whole", "streaming"])
