@@ -37,7 +37,7 @@ dev: .venv/.dev
 oracle: .venv-oracle/.installed
 
 .venv-oracle/.installed: tests/oracle/environment.sh tests/oracle/requirements.txt constraints.txt | .venv/.installed
-	$(PYTHON) -m venv .venv-oracle
+	$(PYTHON) -m venv --without-pip .venv-oracle
 	$(BIN)/python tools/share_torch.py .venv-oracle
 	PYTHON=$(PYTHON) bash tests/oracle/environment.sh .venv-oracle
 	touch $@
