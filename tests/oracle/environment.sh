@@ -31,6 +31,21 @@ def fbank(*args, **kwargs):
     raise NotImplementedError("torchaudio is a stub in this environment")
 STUB
 
+# And one for numba: for librosa it compiles twenty seconds long, when it first reads or resamples a file, functions
+# that our tests never call.
+rm -rf "$packages/numba"
+mkdir "$packages/numba"
+cat > "$packages/numba/__init__.py" <<'STUB'
+def undecorated(*arguments, **options):
+    return arguments[0] if arguments and callable(arguments[0]) else lambda function: function
+
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return undecorated
+STUB
+
 "$folder/bin/python" -c 'import qwen_tts'  # shows that all is there, and compiles what is used and no more
 
 echo "$wanted" > "$stamp"

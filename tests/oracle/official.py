@@ -11,33 +11,10 @@ ANSWERS = os.fdopen(os.dup(1), "w", encoding="utf-8")
 os.dup2(2, 1)
 
 import traceback  # noqa: E402
-import types  # noqa: E402
 from collections.abc import Callable  # noqa: E402
 from functools import cache  # noqa: E402
-from importlib.machinery import ModuleSpec  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
-
-
-class _Numba(types.ModuleType):
-    """In place of numba, which in a fresh environment compiles functions of librosa for twenty seconds. None of them is
-    called here."""
-
-    def __init__(self) -> None:
-        super().__init__("numba")
-        self.__spec__ = ModuleSpec("numba", None)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self._undecorated
-
-    @staticmethod
-    def _undecorated(*arguments: Any, **options: Any) -> Any:
-        return arguments[0] if arguments and callable(arguments[0]) else lambda function: function
-
-
-sys.modules["numba"] = _Numba()
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
