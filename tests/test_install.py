@@ -280,7 +280,7 @@ def wheel_environment() -> Iterator[Path]:
             assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
 
         run("make", "wheel", f"DIST={folder}/dist", "--assume-old=.venv/.installed")
-        run(sys.executable, "-m", "venv", folder / "env")
+        run(sys.executable, "-m", "venv", "--without-pip", folder / "env")
         share_torch(folder / "env")
         (wheel,) = (folder / "dist").glob("oscine-*.whl")
         run(sys.executable, "-m", "pip", "--python", python, "install", wheel)
