@@ -146,6 +146,7 @@ class StreamingScript:
         self._growing: Segment | None = None
         self._changed = asyncio.Event()
         self._segment_chars = 0  # of the segments that were not spoken yet
+        self._pauses = PauseLimit()  # of all turns together
         self.ended = asyncio.Event()
         self.chars = 0
 
@@ -183,7 +184,7 @@ class StreamingScript:
     def _add(self, results: list[StreamResult]) -> None:
         for result in results:
             if isinstance(result, Pause | RequestError):
-                self._waiting.append(result)
+                self._waiting.append(self._within_limit(result) if isinstance(result, Pause) else result)
                 continue
             segment = self._growing
             if segment is None:
@@ -193,6 +194,13 @@ class StreamingScript:
             self._segment_chars += len(result.text.spoken)
             segment.push(result.text, complete=result.ends)
         self._changed.set()
+
+    def _within_limit(self, pause: Pause) -> Pause | RequestError:
+        try:
+            self._pauses.add(pause.seconds)
+        except RequestError as error:
+            return error
+        return pause
 
     def clear(self, spoken: Segment | None) -> None:
         """Drops everything but `spoken`, the segment that is being spoken."""
