@@ -97,6 +97,11 @@ class Turn:
             raise RequestError(f"a field has two names here, of {', '.join(map(str, given))}; give one of them")
         if fields.get("text") is None:
             raise RequestError("text is missing; it is required", "text")
+        voice = fields.get("voice")
+        if isinstance(voice, Mapping) and list(voice) == ["id"]:  # as OpenAI's clients have it
+            voice = fields["voice"] = voice["id"]
+        if not isinstance(voice, str | None):
+            raise RequestError(f"voice must be the name of a voice, got {voice!r}", "voice")
         return cls(**{name: value for name, value in fields.items() if value is not None})
 
     def check(self, container: str) -> None:
@@ -240,6 +245,11 @@ class SpeechRequest(TextOptions):
     def written(self) -> str:
         """The text, or those of all turns."""
         return "\n".join(turn.text for turn in self.turns) if self.turns else self.text
+
+    @property
+    def chars(self) -> int:
+        """How many characters the text has, or those of all turns."""
+        return sum(len(turn.text) for turn in self.turns) if self.turns else len(self.text)
 
     def of_turn(self, turn: Turn) -> SpeechRequest:
         """The request that speaks this turn alone."""

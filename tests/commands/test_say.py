@@ -460,6 +460,8 @@ def test_a_script_may_be_the_body_of_a_request(shell: Shell, engine: InstantEngi
         ('[{"text": "a"}, {"text": "<break/>"}]', [], "input[1].text: the text holds pauses only"),
         ('[{"text": "a"}, {"text": "b", "voice": "nobody"}]', [], "input[1].voice: unknown voice 'nobody'"),
         ('[{"text": "a"}]', ["Hello."], "give either a text, --file or --script"),
+        ('[{"text": "a", "voice": 7}]', [], "input[0].voice: voice must be the name of a voice, got 7"),
+        ('[{"text": "a", "voice": {"id": "nobody"}}]', [], "nobody"),
     ],
 )
 def test_a_script_that_cannot_be_spoken_is_refused(

@@ -226,7 +226,7 @@ async def over_a_websocket(
     connection = protocol(socket, service)  # type: ignore[arg-type]
     connection.subprotocol(offered)
     plan = replace(await planned(service), words=words)
-    utterance = LiveUtterance(service, connection, PlaybackClock(), "", 0, plan)
+    utterance = LiveUtterance(service, connection, PlaybackClock(), "", 0, plan, plan.request)
     for event in EVENTS:
         await utterance.render(plan, event)
     await connection.send(UtteranceEnded(0, 1))

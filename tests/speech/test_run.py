@@ -149,6 +149,13 @@ def test_a_speech_may_begin_and_end_with_pauses(engine: ScriptedEngine) -> None:
     assert end(events) == Ended("stop", Usage(4, 4))
 
 
+def test_pauses_before_the_first_words_come_in_pieces_and_cost_no_memory_until_then(engine: ScriptedEngine) -> None:
+    events = events_of(engine, [*[Pause(10.0)] * 3, "One."], speed=4.0)
+    silent = [event.pcm for event in events if isinstance(event, Audio) and not any(event.pcm)]
+    assert sum(map(len, silent)) == 2 * 30 * 4 * RATE_HZ
+    assert max(map(len, silent)) == 2 * RATE_HZ
+
+
 def test_nothing_is_sent_before_the_first_segment_is_accepted(engine: ScriptedEngine) -> None:
     async def first_event() -> SpeechEvent:
         events = speaking(engine, [Pause(1.0), "One!refuse"])

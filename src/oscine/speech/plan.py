@@ -147,8 +147,8 @@ class SpeechPlanner:
             check_aligner(self._aligner, request.language)
         checked, out_rate_hz = checked_format(form, card.sample_rate_hz, request.sample_rate, request.speed)
         written = request.written
-        if len(written) > self._max_text_chars:
-            message = f"the text has {len(written)} characters, the limit is {self._max_text_chars}; split it"
+        if request.chars > self._max_text_chars:
+            message = f"the text has {request.chars} characters, the limit is {self._max_text_chars}; split it"
             raise TooLargeError(message, "input")
         voice, clip_warnings = await self._voice(model, request.voice)
         repeats = request.seed not in (None, RANDOM_SEED)

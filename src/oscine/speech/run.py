@@ -81,7 +81,13 @@ class Speaker:
                     file.begin_utterance(utterance)
                     if text.streams:
                         segment.attach(utterance)
-                    while not (audio := await utterance.next()).finish_reason:
+                    while True:
+                        audio = await utterance.next()
+                        for silence in file.leading_silence(audio):
+                            for event in await file.audio(silence):
+                                yield event
+                        if audio.finish_reason:
+                            break
                         for event in await file.audio(file.joined(audio.pcm), audio.codes):
                             yield event
                 text.end_segment(segment)
@@ -139,7 +145,7 @@ class _File:
         self.started = False
         self._segment: Segment | None = None  # the last one
         self._segment_start = self._samples = 0
-        self._leading_pause = b""  # silence before the first segment, sent when that segment speaks
+        self._leading_samples = 0  # of silence before the first segment, sent when that segment speaks
         self._finish: FinishReason = "stop"
         self._usage, self._echo_s = NO_USAGE, 0.0
         self._packet = b""  # the next one so far
@@ -147,7 +153,7 @@ class _File:
 
     def begin_segment(self, segment: Segment) -> None:
         self._segment = segment
-        self._segment_start = self._samples + len(self._leading_pause) // 2
+        self._segment_start = self._samples + self._leading_samples
 
     def begin_utterance(self, utterance: Utterance) -> None:
         if not self.started and self._speaker.phrases:
@@ -160,8 +166,17 @@ class _File:
         """The samples of a pause, in pieces. Before the first segment none: the engine may still refuse it."""
         samples = round(seconds * self._per_s)  # a change of speed shortens or lengthens all audio
         if self._segment is None:
-            self._leading_pause += bytes(2 * samples)
-            return
+            self._leading_samples += samples
+        else:
+            yield from self._zeros(samples)
+
+    def leading_silence(self, audio: AudioChunk) -> Iterator[bytes]:
+        """The samples of the pauses before the first segment, in pieces, when its first audio is there."""
+        if audio.pcm and self._leading_samples:
+            samples, self._leading_samples = self._leading_samples, 0
+            yield from self._zeros(samples)
+
+    def _zeros(self, samples: int) -> Iterator[bytes]:
         step = round(_PAUSE_CHUNK_S * self._speaker.rate_hz)
         for begin in range(0, samples, step):
             yield bytes(2 * min(step, samples - begin))
@@ -175,8 +190,6 @@ class _File:
         last: bool = False,
     ) -> list[SpeechEvent]:
         """The events of the next samples, which may be none. `ended` describes the segment that ends with them."""
-        if self._leading_pause and pcm:
-            pcm, self._leading_pause = self._leading_pause + pcm, b""
         self._samples += len(pcm) // 2
         self._speaker.clock.sent(len(pcm) // 2 / self._per_s)
         segment = ended() if ended else None

@@ -79,6 +79,42 @@ def test_a_turn_needs_settings_and_an_utterance_has_a_limit_of_them(engine: Scri
         assert "the utterance has 256 turns (the maximum)" in refusal(client)["message"]
 
 
+def test_turns_keep_the_settings_with_which_their_utterance_began(client: Client, engine: ScriptedEngine) -> None:
+    client.send("input.turn", text="One.")
+    client.configure(voice="finch", temperature=0.3, instructions="Whisper.")
+    client.send("input.turn", text="Two.")
+    client.say()
+    client.say("Three.")
+    assert [(one.voice, one.temperature) for one in engine.submitted] == [("wren", None)] * 2 + [("finch", 0.3)]
+
+
+def test_an_utterance_that_began_without_settings_takes_no_turns(engine: ScriptedEngine) -> None:
+    with server_of(engine) as server, server.client() as client:
+        client.write(" ")
+        client.configure(seed=1)
+        assert refusal(client, text="Hello.")["code"] == "not_configured"
+        client.send("input.done")
+        client.until("session.done")
+        client.send("input.turn", text="Hello.")
+        assert client.say().one("session.done")["total_sentences"] == 1
+
+
+def test_a_turn_whose_text_is_refused_has_not_begun(engine: ScriptedEngine) -> None:
+    with server_of(engine, ServerConfig(max_text_chars=10)) as server, server.client() as client:
+        client.configure(seed=1)
+        assert "would exceed the limit of 10" in refusal(client, pause_s=1, text="Much too long.")["message"]
+        client.send("input.turn", pause_s=1, text="Two.")
+        assert [event["turn"] for event in client.say().all("audio.segment")] == [0]
+
+
+def test_the_pauses_of_all_turns_have_one_limit(client: Client) -> None:
+    for _ in range(2):
+        client.send("input.turn", pause_s=10, text='Hi.<break time="10s"/>' + '<break time="10s"/>' * 30)
+    client.send("input.done")
+    error = client.until("error").events[-1]["error"]
+    assert error["message"].startswith("the pauses of the text are longer than 600 s together")
+
+
 def test_a_strict_server_refuses_unknown_fields_of_a_turn(engine: ScriptedEngine) -> None:
     with server_of(engine, ServerConfig(strict=True)) as server, server.client() as client:
         client.configure(seed=1)

@@ -210,25 +210,36 @@ class LiveSession:
         several = self._service.models.several
         await self._connection.send(SessionReady(config, plan, model.name if several else None))
 
+    @property
+    def _settings(self) -> tuple[SpeechPlan, SpeechRequest] | None:
+        return (self._plan, self._asked) if self._plan else None
+
     async def _begin_turn(self, message: InputTurn) -> None:
         """A refused turn takes its text along: nobody else must speak it."""
         self._refused_turn = True
-        if self._plan is None:
-            raise ApiError(400, "input.turn needs settings; send a session.config first", code="not_configured")
+        settings = self._open.settings if self._open else self._settings
+        if settings is None:
+            needed = "input.turn needs settings; send a session.config before the utterance begins"
+            raise ApiError(400, needed, code="not_configured")
         index = self._open.turns if self._open else 0
         if index >= MAX_TURNS:
             raise ApiError(400, f"the utterance has {MAX_TURNS} turns (the maximum); end it with input.done")
-        turn = await self._service.planner.live_turn(self._plan, self._asked, index, message.turn())
+        turn = await self._service.planner.live_turn(*settings, index, message.turn())
+        text = message.text or ""
+        utterance = self._utterance_for(text)  # a turn whose text is refused has not begun
         self._refused_turn = False
-        self._open = self._open or self._begin()
-        self._open.begin_turn(turn)
-        await self._push(message.text or "")
+        utterance.begin_turn(turn)
+        await self._give(utterance, text)
 
     async def _push(self, text: str) -> None:
         if not text:
             return
         if self._refused_turn:
             raise ApiError(400, "this text was dropped, because its input.turn was refused", code="not_configured")
+        await self._give(self._utterance_for(text), text)
+
+    def _utterance_for(self, text: str) -> LiveUtterance:
+        """The utterance that the text belongs to. Raises the reason why the text is refused."""
         try:
             check_characters(text)
         except RequestError as error:
@@ -244,7 +255,11 @@ class LiveSession:
             )
         self._pending_text.resize(_CHARACTER_BYTES * (pending_chars + len(text)))
         utterance = self._open = self._open or self._begin()
-        utterance.charge.add(len(text))
+        if text:
+            utterance.charge.add(len(text))
+        return utterance
+
+    async def _give(self, utterance: LiveUtterance, text: str) -> None:
         step = _PUSH_NUMBERS if utterance.text.changes_words else _PUSH_CHARS
         for begin in range(0, len(text), step):
             utterance.push(text[begin : begin + step])
@@ -279,7 +294,7 @@ class LiveSession:
             earlier.is_followed = True
         index, self._utterance_count = self._utterance_count, self._utterance_count + 1
         utterance = LiveUtterance(
-            self._service, self._connection, self._clock, self._api_key, index, plan, self._refused_config
+            self._service, self._connection, self._clock, self._api_key, index, plan, self._asked, self._refused_config
         )
         self._utterances.append(utterance)
         self._wake_speaker.set()

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from oscine.errors import clear_tracebacks
+from oscine.request import SpeechRequest
 from oscine.server.http.api_keys import Charge
 from oscine.server.http.errors import ApiError
 from oscine.server.http.logs import log_fields
@@ -39,12 +40,14 @@ class LiveUtterance:
         api_key: str,
         index: int,
         plan: SpeechPlan | None,
+        asked: SpeechRequest,
         refused_config: ApiError | None = None,
     ) -> None:
-        """`plan` None: the default settings. With `refused_config`, the utterance fails: the client asked for other
-        settings than the default ones."""
+        """`plan` None: the default settings. `asked`: what the plan is for. With `refused_config`, the utterance fails:
+        the client asked for other settings than the default ones."""
         self._service, self._connection, self._clock = service, connection, clock
         self.api_key, self.index, self._plan = api_key, index, plan
+        self.settings = (plan, asked) if plan else None  # of its turns
         self._refused_config = refused_config
         self._split = plan.split if plan else None
         # A sentence is spoken when it is complete: its file starts with its text.
