@@ -156,6 +156,26 @@ def test_pauses_before_the_first_words_come_in_pieces_and_cost_no_memory_until_t
     assert max(map(len, silent)) == 2 * RATE_HZ
 
 
+def test_other_work_runs_between_the_pieces_of_a_pause(engine: ScriptedEngine) -> None:
+    turns = pieces = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def speak() -> None:
+        nonlocal pieces
+        other = asyncio.create_task(count_turns())
+        async for event in speaking(engine, [Pause(100.0), "One.", Pause(100.0), "Two."]):
+            pieces += isinstance(event, Audio)
+        other.cancel()
+
+    asyncio.run(speak())
+    assert turns >= pieces > 200
+
+
 def test_nothing_is_sent_before_the_first_segment_is_accepted(engine: ScriptedEngine) -> None:
     async def first_event() -> SpeechEvent:
         events = speaking(engine, [Pause(1.0), "One!refuse"])
