@@ -153,7 +153,7 @@ def published_codec_config(transformers_version: str = "4.57.3") -> Config:
 
 
 def tiny_codec_config(transformers_version: str = "4.57.3", *, few_blocks: bool = False) -> Config:
-    """With `few_blocks` two steps between frames and samples instead of four, which halves the operations."""
+    """`few_blocks`: two steps between frames and samples instead of four, which halves the operations."""
     config = published_codec_config(transformers_version)
     config["decoder_config"] |= {
         "latent_dim": 48, "codebook_dim": 32, "decoder_dim": 64, "hidden_size": 32, "intermediate_size": 64,

@@ -183,7 +183,7 @@ class _File:
             yield bytes(2 * min(step, samples - begin))
 
     async def silent(self, silence: bytes) -> list[SpeechEvent]:
-        """As `audio`, for a piece of a pause: thousands of them come without a wait for the engine."""
+        """The events of a piece of a pause: thousands of them come without a wait for the engine."""
         await asyncio.sleep(0)
         return await self.audio(silence)
 

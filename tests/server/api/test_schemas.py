@@ -18,6 +18,8 @@ _OPERATIONS = {
     ("POST", "/v1/audio/speech"),
     ("POST", "/v1/audio/speech/batch"),
     ("GET", "/v1/audio/speech/{request_id}"),
+    ("GET", "/v1/usage"),
+    ("GET", "/v1/usage/keys"),
     ("POST", "/api/v1/services/aigc/multimodal-generation/generation"),
     ("POST", "/v1/audio/encode"),
     ("GET", "/v1/audio/voices"),
