@@ -1,18 +1,19 @@
 """API keys over HTTP: where they are read, what each may do and how much, and a file that changes under load."""
 
+import fcntl
 import logging
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 import pytest
 
 from oscine.config import ServerConfig
 from oscine.errors import NotAllowedError, UnauthorizedError
-from oscine.server.http import api_keys
+from oscine.server.http import api_keys, key_usage
 from oscine.server.http.api_keys import ApiKeys, role_needed
 from tests.server.key_holders import START_S, KeyedServer, keyed_server
 from tests.server.scripted_engine import BASE_CARD, ScriptedEngine
@@ -282,6 +283,7 @@ def test_a_change_of_the_file_is_noticed_without_a_restart_and_usage_is_saved(
     engine: ScriptedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api_keys, "_WATCH_S", 0.01)
+    monkeypatch.setattr(api_keys, "_SAVE_S", 0.01)
     server = keyed_server(engine, tmp_path, BASE_CARD)
     with client_of_app(server.app) as client:
         holder = {"api-key": server.file.add("acme", ["speak"], {}, None).secret}
@@ -292,6 +294,42 @@ def test_a_change_of_the_file_is_noticed_without_a_restart_and_usage_is_saved(
         eventually(usage.exists)
     saved = keyed_server(engine, tmp_path, BASE_CARD)  # after the first one has stopped
     assert saved.used("acme") == server.used("acme") and saved.used("acme")[0] >= 1
+
+
+@pytest.fixture
+def lock_of_usage(tmp_path: Path) -> Iterator[IO[bytes]]:
+    """Another program's. It is held until it is closed."""
+    with open(tmp_path / "keys.usage.json.lock", "wb") as opened:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield opened
+
+
+def test_a_key_is_revoked_while_another_program_holds_the_lock_of_the_usage(
+    engine: ScriptedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock_of_usage: IO[bytes]
+) -> None:
+    monkeypatch.setattr(api_keys, "_WATCH_S", 0.01)
+    monkeypatch.setattr(api_keys, "_SAVE_S", 0.01)
+    monkeypatch.setattr(key_usage, "_LOCK_WAIT_S", 600.0)
+    server = keyed_server(engine, tmp_path, BASE_CARD)
+    with client_of_app(server.app) as client:
+        holder = server.holder("acme")
+        assert speak(client, holder).status_code == 200
+        server.file.revoke("acme")
+        eventually(lambda: speak(client, holder).status_code == 401)
+        lock_of_usage.close()
+    assert server.keys.files_work and keyed_server(engine, tmp_path, BASE_CARD).used("acme") == server.used("acme")
+
+
+def test_a_lock_that_is_never_released_shows_in_the_metrics_and_does_not_stop_the_end(
+    engine: ScriptedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock_of_usage: IO[bytes]
+) -> None:
+    monkeypatch.setattr(api_keys, "_SAVE_S", 0.01)
+    monkeypatch.setattr(key_usage, "_LOCK_WAIT_S", 0.01)
+    server = keyed_server(engine, tmp_path, BASE_CARD)
+    with client_of_app(server.app) as client:
+        assert speak(client, server.holder("acme")).status_code == 200
+        eventually(lambda: not server.keys.files_work)
+    assert not lock_of_usage.closed and not (tmp_path / "keys.usage.json").exists()
 
 
 def test_reloads_under_load_fail_no_request(

@@ -1,6 +1,7 @@
 """The file of API keys: hashes only, private, replaced whole, written by one program at a time, read again when it
 changes."""
 
+import fcntl
 import json
 import logging
 import stat
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from oscine.errors import ConfigError, RequestError
+from oscine.server.http import key_file
 from oscine.server.http.key_file import KeyFile, NamedKeys, hash_of
 
 
@@ -108,6 +110,16 @@ for number in range(5):
     assert {key.name for key in file.read()} == {
         f"{name}-{number}" for name in ("one", "two", "three") for number in range(5)
     }
+
+
+def test_a_lock_that_is_held_for_too_long_is_a_clear_error(file: KeyFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_file, "_LOCK_WAIT_S", 0.1)
+    add(file)
+    with open(file.path.with_name("keys.json.lock"), "rb") as opened:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match=r"another program has held keys.json.lock for 0.1 s; end that program"):
+            file.revoke("acme")
+    assert file.revoke("acme").revoked_at
 
 
 def test_a_folder_that_does_not_exist_is_a_clear_error(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ _SCHEMES = ("bearer", "api-key")  # LiveKit's Baseten plug-in sends Api-Key
 _KEY_HEADERS = (XI_API_KEY, "x-api-key", "api-key")  # without a scheme; Azure's clients send the last one
 _BEARER_SUBPROTOCOL = "bearer."  # a browser's WebSocket cannot send headers
 _WATCH_S = 1.0  # between two looks at the file
-_LOOKS_PER_SAVE = 5  # of what was used
+_SAVE_S = 5.0  # between two times that what was used is saved
 _ORDINARY: tuple[Role, ...] = ("speak", "voices", "metrics")  # roles of `server.api_keys`
 _VOICE_PATHS = ("/v1/audio/voices", "/v1/audio/voice_consents")
 _VOICE_COPIES = ("/file", "/embedding")
@@ -57,29 +57,29 @@ class ApiKeys:
         self.usage = KeyUsage(usage_file, clock)
         self._streams: Counter[str] = Counter()
         self._stopped = threading.Event()
-        self._watcher: threading.Thread | None = None
+        self._watchers: list[threading.Thread] = []
         self._has_files = bool(file or usage_file)
 
     def start(self) -> None:
         """Watches the file, and saves what is used, until `close`."""
-        if self._has_files:
-            self._stopped.clear()
-            self._watcher = threading.Thread(target=self._watch, name="oscine-keys", daemon=True)
-            self._watcher.start()
+        if not self._has_files:
+            return
+        self._stopped.clear()
+        # On a thread each: a revocation does not wait for a disk or a lock.
+        for work, every_s in ((self.named.reload, _WATCH_S), (self.usage.save, _SAVE_S)):
+            watcher = threading.Thread(target=self._repeat, args=(work, every_s), name="oscine-keys", daemon=True)
+            watcher.start()
+            self._watchers.append(watcher)
 
     def close(self) -> None:
         self._stopped.set()
-        if self._watcher:
-            self._watcher.join()
+        while self._watchers:
+            self._watchers.pop().join()
         self.usage.save()
 
-    def _watch(self) -> None:
-        looks = 0
-        while not self._stopped.wait(_WATCH_S):
-            looks += 1
-            self.named.reload()
-            if looks % _LOOKS_PER_SAVE == 0:
-                self.usage.save()
+    def _repeat(self, work: Callable[[], None], every_s: float) -> None:
+        while not self._stopped.wait(every_s):
+            work()
 
     @property
     def files_work(self) -> bool:

@@ -10,10 +10,11 @@ import hashlib
 import logging
 import os
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
+from typing import IO, Annotated, Any, Literal, NamedTuple, TypeVar, get_args
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -33,6 +34,8 @@ _MARK = "osk_"
 _SECRET_BYTES = 32
 _MAX_KEYS = 5000  # reading them holds the event loop for some 40 ms
 _MAX_LOGGED = 20  # names in a line of the log
+_LOCK_WAIT_S = 30.0  # of a command
+_LOCK_RETRY_S = 0.02
 
 FileVersion = tuple[int, int, int]
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -141,7 +144,7 @@ class KeyFile:
     @contextlib.contextmanager
     def _changing(self) -> Iterator[list[NamedKey]]:
         """The keys, to be changed; then the file has them. Raises ConfigError."""
-        with locked(self.path):
+        with locked(self.path, _LOCK_WAIT_S):
             keys = list(self.read())
             yield keys
             document = _Document.model_construct(keys=tuple(keys))
@@ -214,21 +217,38 @@ def read_file(path: Path, model: type[_Model], what: str) -> _Model | None:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Waits until no other program changes the file. Raises ConfigError if the file or its folder cannot be used."""
-    import fcntl  # not on Windows
-
+def locked(path: Path, wait_s: float) -> Iterator[None]:
+    """Waits until no other program changes the file. Raises ConfigError if that takes too long, or if the file or its
+    folder cannot be used."""
     path = Path(os.path.realpath(path))
     lock = path.with_name(f"{path.name}.lock")
     try:
         with contextlib.suppress(FileExistsError):
             write_private(lock, b"")
         with open(lock, "r+b") as opened:
-            fcntl.flock(opened, fcntl.LOCK_EX)
+            _lock(opened, wait_s)
             yield
+    except BlockingIOError:
+        reason = f"another program has held {lock.name} for {wait_s:g} s; end that program, or try again"
+        raise ConfigError(f"{str(path)!r} cannot be changed: {reason}") from None
     except OSError as error:
         reason = f"{error.strerror or error}; its folder must exist and be writable"
         raise ConfigError(f"{str(path)!r} cannot be changed: {reason}") from error
+
+
+def _lock(opened: IO[bytes], wait_s: float) -> None:
+    """Raises BlockingIOError after `wait_s`: the system's own wait has no end."""
+    import fcntl  # not on Windows
+
+    deadline_s = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= deadline_s:
+                raise
+        time.sleep(_LOCK_RETRY_S)
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -31,6 +31,7 @@ QUOTA_USED = "insufficient_quota"  # the code of a refusal for the rest of the m
 _MINUTE_S = 60
 _DAY_S = 86_400
 _EARLIER_MONTHS = 2  # that are kept
+_LOCK_WAIT_S = 2.0  # of a server; its end may wait for twice as long
 
 
 class Entry(NamedTuple):
@@ -195,7 +196,7 @@ class KeyUsage:
         if not added:
             return _read(file), version
         oldest = self.earlier_months[-1]
-        with locked(file):
+        with locked(file, _LOCK_WAIT_S):
             saved = _read(file)
             saved.update(added)
             saved = Counter({entry: amount for entry, amount in saved.items() if amount and entry.month >= oldest})
