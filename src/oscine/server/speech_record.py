@@ -13,6 +13,7 @@ from oscine.server.http.api_keys import Charge
 from oscine.server.http.errors import ApiError, api_error
 from oscine.server.http.metrics import AUDIBLE_DBFS, Metrics, ModelMetrics
 from oscine.speech.events import Audio, Ended
+from oscine.speech.plan import SpeechPlan
 from oscine.speech.run import SpeechRun
 
 
@@ -27,7 +28,8 @@ class SpeechRecord(SpeechRun):
         self._start_s = self._sent_s = time.monotonic()  # the request; the last audio
         self._whole_samples = 0
         self._audible = False
-        self.samples = 0
+        self._samples = 0  # of the engine
+        self.plan: SpeechPlan | None = None  # set before any audio is counted
         self.first_audio_s: float | None = None
         self.error: ApiError | None = None  # why it failed
         self.charge: Charge | None = None  # to the client's key
@@ -38,7 +40,8 @@ class SpeechRecord(SpeechRun):
 
     @property
     def audio_s(self) -> float:
-        return self.samples / self._model.rate_hz if self._model else 0.0
+        """Seconds of audio that were sent."""
+        return self.plan.playback_s(self._samples) if self.plan else 0.0
 
     @property
     def first_audio_ms(self) -> float | None:
@@ -82,7 +85,7 @@ class SpeechRecord(SpeechRun):
         self.log(status, end)
 
     def _time(self, pcm: bytes) -> None:
-        assert self._model
+        assert self._model and self.plan
         self._sent_s = time.monotonic()
         elapsed_s = self._sent_s - self._start_s
         if self.first_audio_s is None:
@@ -94,10 +97,10 @@ class SpeechRecord(SpeechRun):
         if audible is not None:
             self._audible = True
             # A player that started with the first sample reaches this one after all audio sent before it.
-            onset_s = self.first_audio_s + (self.samples + audible) / self._model.rate_hz
+            onset_s = self.first_audio_s + self.plan.playback_s(self._samples + audible)
             self._model.audible_ttfa_s.observe(max(elapsed_s, onset_s))
 
     def _count(self, samples: int) -> None:
-        assert self._model
-        self.samples += samples
-        self._model.audio_s.inc(samples / self._model.rate_hz)
+        assert self._model and self.plan
+        self._samples += samples
+        self._model.audio_s.inc(self.plan.playback_s(samples))

@@ -1,6 +1,8 @@
 """GET /v1/usage: what a key has used and may use; all keys for those who may see them."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +45,34 @@ def test_a_key_sees_its_own_usage_and_limits(engine: ScriptedEngine, tmp_path: P
         ],
     }
     assert (user["character_count"], user["character_limit"]) == (6, 1000)
+
+
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [
+        ("/v1/audio/speech", {"stream": True}),
+        ("/v1/audio/speech", {"stream_format": "sse"}),
+        ("/v1/audio/speech", {"response_format": "wav", "stream": False}),
+        ("/v1/audio/speech/batch", {}),
+    ],
+)
+def test_audio_is_that_which_was_sent_whatever_its_speed(
+    engine: ScriptedEngine, tmp_path: Path, path: str, form: dict[str, Any]
+) -> None:
+    server = keyed_server(engine, tmp_path)
+    text: dict[str, Any] = {"items": [{"input": "Hello."}]} if path.endswith("batch") else {"input": "Hello."}
+    body = {**text, "response_format": "pcm", "speed": 2, **form}
+    with client_of_app(server.app) as client:
+        holder = {**server.holder("acme", "speak", "metrics"), "x-request-id": "fast"}
+        assert client.post(path, json=body, headers=holder).status_code == 200
+        eventually(lambda: server.keys.usage.spoken["acme", "requests"] == 1)  # after the response
+        sent_s = 6 * 0.08 / 2
+        assert client.get("/v1/usage", headers=holder).json()["this_month"]["audio_seconds"] == sent_s
+        page = client.get("/metrics", headers=holder).text
+        totals = re.findall(r"^oscine_(?:key_)?audio_seconds_total\S+ (\S+)", page, re.MULTILINE)
+        assert [float(total) for total in totals] == pytest.approx([sent_s, sent_s])
+        if path.endswith("speech"):
+            assert client.get("/v1/audio/speech/fast", headers=holder).json()["audio_seconds"] == sent_s
 
 
 def test_only_keys_that_may_read_metrics_see_all_keys(engine: ScriptedEngine, tmp_path: Path) -> None:

@@ -32,6 +32,13 @@ def test_text_counts_when_it_arrives_and_a_speech_is_a_request(keyed: KeyedServe
     assert keyed.keys.usage.spoken["acme", "requests"] == 2
 
 
+def test_audio_counts_at_the_speed_at_which_it_was_sent(keyed: KeyedServer, server: Server) -> None:
+    with server.client(additional_headers=keyed.holder("acme")) as client:
+        client.configure(speed=2)
+        client.say("Hello.")
+    assert keyed.keys.usage.spoken["acme", "audio_ms"] == 240
+
+
 def test_a_piece_beyond_a_limit_is_refused_and_the_session_goes_on(keyed: KeyedServer, server: Server) -> None:
     holder = keyed.holder("acme", characters_per_minute=10)
     with server.client(additional_headers=holder) as client:

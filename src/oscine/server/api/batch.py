@@ -221,7 +221,7 @@ class _SpeechBatch:
 
         with contextlib.ExitStack() as on_error, model.streams:
             on_error.callback(collected.close)
-            plan = await self._service.plan(model, item, item.input)
+            plan = record.plan = await self._service.plan(model, item, item.input)
             events = self._service.speak(plan, whole=True, words=bool(item.word_timestamps))
             await record.render(events, partial(render, plan))
             on_error.pop_all()

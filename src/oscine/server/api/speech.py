@@ -102,7 +102,6 @@ class _Record(SpeechRecord):
     def __init__(self, call: Call, form: type[Renderer], writer: ResponseWriter) -> None:
         super().__init__(call.service.metrics, "sse" if issubclass(form, Events) else "http", whole=form.whole)
         self._call, self._writer = call, writer
-        self.plan: SpeechPlan | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -110,12 +109,11 @@ class _Record(SpeechRecord):
 
     def log(self, status: int, end: Ended | None) -> None:
         plan = self.plan if status == 200 else None
-        audio_s = plan.playback_s(self.samples) if plan else self.audio_s
         outcome = SpeechOutcome(
             request_id=request_id.get(),
             finish_reason=end.finish_reason if end else None,
             usage=_usage_of_all(end) if plan and end else None,
-            audio_seconds=round(audio_s, 3),
+            audio_seconds=round(self.audio_s, 3),
             seed=plan.seed if plan else None,
             error=ErrorDetail(**self.error.body) if self.error else None,
         )

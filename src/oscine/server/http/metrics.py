@@ -89,7 +89,7 @@ class Metrics:
         self.registry.register(_KeyCollector(keys))
 
     def of_model(self, card: ModelCard) -> ModelMetrics:
-        return ModelMetrics(self, card.name, card.sample_rate_hz)
+        return ModelMetrics(self, card.name)
 
     def refused(self, path: str, status: int) -> None:
         """Counts a request that failed before its handler started: unusable body, wrong key, wrong method."""
@@ -103,8 +103,8 @@ class Metrics:
 class ModelMetrics:
     """The metrics of one model; shown from the start, with zeros."""
 
-    def __init__(self, metrics: Metrics, name: str, rate_hz: int) -> None:
-        self.name, self.rate_hz = name, rate_hz
+    def __init__(self, metrics: Metrics, name: str) -> None:
+        self.name = name
         self.cancelled = metrics.cancelled.labels(name)
         self.audio_s = metrics.audio_s.labels(name)
         self.ttfa_s = metrics.ttfa_s.labels(name)

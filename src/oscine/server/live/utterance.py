@@ -155,7 +155,7 @@ class LiveUtterance:
             default = self._connection.default_config
             model = self._model = self._plan.model if self._plan else service.route(default)
             record.use(model.metrics)
-            plan = self._plan = self._plan or await self._connection.plan(model, default)
+            plan = self._plan = record.plan = self._plan or await self._connection.plan(model, default)
             self._speaker = service.speaker(plan, whole=plan.whole_files, words=plan.words is not None)
             self._speaker.clock, self._speaker.next_is_due = self._clock, self._next_is_due
             with service.api_keys.stream(self.api_key), model.streams:
