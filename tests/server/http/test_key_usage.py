@@ -9,7 +9,7 @@ import pytest
 
 from oscine.errors import ConfigError, OverloadedError, TooLargeError
 from oscine.server.http.key_file import KeyLimits
-from oscine.server.http.key_usage import KeyUsage, MinuteWindow, Unit
+from oscine.server.http.key_usage import Counted, KeyUsage, MinuteWindow
 from tests.server.key_holders import START_S, SetClock
 
 MONTH = "2026-11"
@@ -25,9 +25,15 @@ def usage(tmp_path: Path, clock: SetClock) -> KeyUsage:
     return KeyUsage(tmp_path / "usage.json", clock)
 
 
+def counted(usage: KeyUsage, characters: int, key: str = "acme", **limits: int) -> Counted:
+    """The count of a speech that has not ended yet."""
+    speech = Counted()
+    usage.count(key, KeyLimits(**limits), {"requests": 1, "characters": characters}, speech)
+    return speech
+
+
 def count(usage: KeyUsage, characters: int, key: str = "acme", **limits: int) -> None:
-    amounts: dict[Unit, int] = {"requests": 1, "characters": characters}
-    usage.settle(key, usage.count(key, KeyLimits(**limits), amounts), 1500)
+    usage.settle(key, counted(usage, characters, key, **limits), 1500)
 
 
 def used(usage: KeyUsage, month: str = MONTH, key: str = "acme") -> tuple[int, int, int]:
@@ -39,6 +45,7 @@ def used(usage: KeyUsage, month: str = MONTH, key: str = "acme") -> tuple[int, i
 
 def test_the_window_equals_a_list_of_what_was_counted() -> None:
     draws, window, now_s = random.Random(1), MinuteWindow(), START_S
+    speeches: list[tuple[MinuteWindow, int, int]] = []
     kept: list[tuple[int, int]] = []
     for _ in range(2000):
         now_s += draws.choice((0.0, 0.3, 2.0, 25.0))
@@ -50,21 +57,44 @@ def test_the_window_equals_a_list_of_what_was_counted() -> None:
         assert sum(later) <= most or wait_s == 0
         if wait_s:  # and not a second earlier
             assert sum(amount for second, amount in kept if int(now_s + wait_s - 1) - second < 60) > most
-        amount = draws.randrange(1, 20)
-        window.add(amount, now_s)
+        amount, speech = draws.randrange(1, 20), MinuteWindow()
+        for one in (window, speech):
+            one.add(amount, now_s)
         kept.append((int(now_s), amount))
+        speeches.append((speech, int(now_s), amount))
+        if draws.random() < 0.3:  # one of the last fails
+            failed, second, amount = speeches.pop(draws.randrange(max(0, len(speeches) - 50), len(speeches)))
+            window.remove(failed)
+            if (second, amount) in kept:
+                kept.remove((second, amount))
 
 
-def test_what_is_taken_back_makes_room_and_a_clock_that_is_set_back_does_not_stop_a_key() -> None:
+def test_a_window_holds_a_minute_however_long_it_is_used() -> None:
     window = MinuteWindow()
-    for second in range(3):
-        window.add(10, START_S + second)
-    window.remove(15)
-    assert window.total(START_S + 3) == 15
-    window.remove(100)
-    assert window.total(START_S + 3) == 0
-    window.add(10, START_S)
+    for second in range(10_000):
+        window.add(1, START_S + second)
+    assert len(window._seconds) == 60 and window.total(START_S + 9_999) == 60
+
+
+def test_a_clock_that_is_set_back_does_not_stop_a_key() -> None:
+    window, speech = MinuteWindow(), MinuteWindow()
+    for one in (window, speech):
+        one.add(10, START_S)
     assert window.total(START_S - 3600) == 0
+    window.add(4, START_S)
+    window.remove(speech)
+    assert window.total(START_S) == 0  # not below
+
+
+def test_what_is_taken_back_late_leaves_the_counts_of_others(usage: KeyUsage, clock: SetClock) -> None:
+    failed = counted(usage, 80)
+    clock.now_s += 61
+    count(usage, 80)
+    usage.refund("acme", failed)
+    assert usage.of_minute("acme", "characters") == 80 and usage.of_minute("acme", "requests") == 1
+    assert used(usage) == (1, 80, 1500)
+    with pytest.raises(OverloadedError):
+        count(usage, 80, characters_per_minute=100)
 
 
 def test_the_limits_of_a_minute_say_when_to_retry(usage: KeyUsage, clock: SetClock) -> None:
@@ -109,8 +139,7 @@ def test_a_text_that_can_never_be_spoken_is_too_large(usage: KeyUsage) -> None:
 
 
 def test_what_is_refunded_is_not_counted(usage: KeyUsage) -> None:
-    limits = KeyLimits(characters_per_month=100, characters_per_minute=100)
-    usage.refund(usage.count("acme", limits, {"requests": 1, "characters": 80}))
+    usage.refund("acme", counted(usage, 80, characters_per_month=100, characters_per_minute=100))
     assert used(usage) == (0, 0, 0)
     count(usage, 100, characters_per_month=100, characters_per_minute=100)
 
@@ -146,9 +175,9 @@ def test_servers_that_share_a_file_add_up(usage: KeyUsage, clock: SetClock, tmp_
     assert used(other) == (2, 30, 3000)
     usage.save()  # takes over what the other one has added
     assert used(usage) == (2, 30, 3000) and used(usage, key="else") == (1, 5, 1500)
-    refunded = usage.count("acme", KeyLimits(), {"requests": 1, "characters": 7})
+    refunded = counted(usage, 7)
     usage.save()
-    usage.refund(refunded)
+    usage.refund("acme", refunded)
     usage.save()
     other.save()
     assert used(other) == (2, 30, 3000)

@@ -10,6 +10,7 @@ import pytest
 from oscine.align.aligner import AlignerError
 from oscine.config import ServerConfig
 from oscine.server.http.api_keys import ApiKeys
+from oscine.server.http.key_usage import Counted
 from oscine.server.http.metrics import INTERVAL_S, AlignerMetrics, Metrics, watch_loop_lag
 from tests.server.scripted_engine import CARD, ScriptedEngine
 from tests.server.serving import client_of, eventually
@@ -90,7 +91,9 @@ def test_keys_beyond_the_first_thousand_share_a_series(metrics: Metrics) -> None
     keys = ApiKeys(ServerConfig())
     metrics.watch_keys(keys)
     for number in range(1500):
-        keys.usage.settle(f"key-{number}", keys.usage.count(f"key-{number}", keys.limits_of(""), {"requests": 1}), 0)
+        counted = Counted()
+        keys.usage.count(f"key-{number}", keys.limits_of(""), {"requests": 1}, counted)
+        keys.usage.settle(f"key-{number}", counted, 0)
     (family,) = [one for one in metrics.registry.collect() if one.name == "oscine_key_requests"]
     values = {sample.labels["key"]: sample.value for sample in family.samples}
     assert len(values) == 1001 and values["key-999"] == 1 and values["(others)"] == 500

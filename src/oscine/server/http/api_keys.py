@@ -16,7 +16,7 @@ from oscine.config import ServerConfig
 from oscine.errors import NotAllowedError, OverloadedError, UnauthorizedError, counted
 from oscine.process.resources import current_owner
 from oscine.server.http.key_file import KeyLimits, NamedKey, NamedKeys, Role, hash_of
-from oscine.server.http.key_usage import Entry, KeyUsage, Unit
+from oscine.server.http.key_usage import Counted, KeyUsage, Unit
 from oscine.server.http.logs import audit, key_name
 
 XI_API_KEY = "xi-api-key"  # clients of ElevenLabs
@@ -189,7 +189,7 @@ class Charge:
 
     def __init__(self, keys: ApiKeys, name: str) -> None:
         self._keys, self._name = keys, name
-        self._counted: Counter[Entry] = Counter()
+        self._counted = Counted()
         self._settled = False
 
     def add(self, characters: int) -> None:
@@ -198,18 +198,16 @@ class Charge:
         if not self._name or self._settled:
             return
         self._keys.check(self._name)
-        amounts: dict[Unit, int] = {"characters": characters, **({} if self._counted else {"requests": 1})}
-        added = self._keys.usage.count(self._name, self._keys.limits_of(self._name), amounts)
-        for entry, amount in added.items():
-            self._counted[entry] += amount
+        amounts: dict[Unit, int] = {"characters": characters, **({} if self._counted.months else {"requests": 1})}
+        self._keys.usage.count(self._name, self._keys.limits_of(self._name), amounts, self._counted)
 
     def settle(self, audio_s: float, *, failed: bool) -> None:
         """The speech has ended. One that failed before its first audio is not counted."""
-        if not self._counted or self._settled:
+        if not self._counted.months or self._settled:
             return
         self._settled = True
         if failed:
-            self._keys.usage.refund(self._counted)
+            self._keys.usage.refund(self._name, self._counted)
         else:
             self._keys.usage.settle(self._name, self._counted, round(1000 * audio_s))
 

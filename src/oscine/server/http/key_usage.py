@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, get_args
@@ -48,19 +48,20 @@ class MinuteWindow:
         self._total = 0
 
     def add(self, amount: int, now_s: float) -> None:
+        self.total(now_s)  # drops the seconds that have left the window
         if not self._seconds or self._seconds[-1][0] != int(now_s):
             self._seconds.append([int(now_s), 0])
         self._seconds[-1][1] += amount
         self._total += amount
 
-    def remove(self, amount: int) -> None:
-        """Takes back what was counted last."""
-        while amount > 0 and self._seconds:
-            taken = min(amount, self._seconds[-1][1])
-            self._seconds[-1][1] -= taken
-            amount, self._total = amount - taken, self._total - taken
-            if not self._seconds[-1][1]:
-                self._seconds.pop()
+    def remove(self, counted: MinuteWindow) -> None:
+        """Takes back what was counted in the same seconds, as far as it is still in the window."""
+        buckets = {bucket[0]: bucket for bucket in self._seconds}
+        for second, amount in counted._seconds:
+            if bucket := buckets.get(second):
+                taken = min(bucket[1], amount)
+                bucket[1] -= taken
+                self._total -= taken
 
     def total(self, now_s: float) -> int:
         # A second that is still to come: the clock was set back.
@@ -76,6 +77,14 @@ class MinuteWindow:
                 break
             total, wait_s = total - amount, second + _MINUTE_S - now_s
         return wait_s
+
+
+class Counted:
+    """What was counted for one speech, so that it can be taken back."""
+
+    def __init__(self) -> None:
+        self.months: Counter[Entry] = Counter()
+        self.minute: defaultdict[Unit, MinuteWindow] = defaultdict(MinuteWindow)
 
 
 class KeyUsage:
@@ -127,9 +136,9 @@ class KeyUsage:
         with self._lock:
             return self._windows[key, unit].total(self.clock())
 
-    def count(self, key: str, limits: KeyLimits, amounts: dict[Unit, int]) -> dict[Entry, int]:
-        """Counts all of the amounts, or none. Returns what was added. Raises OverloadedError, or TooLargeError for a
-        text that could never be spoken."""
+    def count(self, key: str, limits: KeyLimits, amounts: dict[Unit, int], counted: Counted) -> None:
+        """Counts all of the amounts, or none, and adds them to `counted`. Raises OverloadedError, or TooLargeError for
+        a text that could never be spoken."""
         now_s, month = self.clock(), self.month
         for limit, unit in _LIMITED:
             most, amount = getattr(limits, limit), amounts.get(unit, 0)
@@ -144,31 +153,33 @@ class KeyUsage:
                     with self._lock:
                         wait_s = self._windows[key, unit].wait_s(most - amount, now_s)
                 raise _refusal(limit, most, used, amount, wait_s)
-        entries = {Entry(key, month, unit): amount for unit, amount in amounts.items()}
         with self._lock:
-            for entry, amount in entries.items():
-                self._windows[key, entry.unit].add(amount, now_s)
+            for unit, amount in amounts.items():
+                entry = Entry(key, month, unit)
+                self._windows[key, unit].add(amount, now_s)
                 self._unsaved[entry] += amount
-        return entries
+                counted.minute[unit].add(amount, now_s)
+                counted.months[entry] += amount
 
-    def settle(self, key: str, entries: Mapping[Entry, int], audio_ms: int) -> None:
-        """A speech has ended, for which `count` has added these entries."""
+    def settle(self, key: str, counted: Counted, audio_ms: int) -> None:
+        """A speech has ended."""
         with self._lock:
             self._unsaved[Entry(key, self.month, "audio_ms")] += audio_ms
             self.spoken[key, "audio_ms"] += audio_ms
-            for entry, amount in entries.items():
+            for entry, amount in counted.months.items():
                 self.spoken[key, entry.unit] += amount
 
     def refuse(self, key: str, limit: LimitName) -> None:
         if key:
             self.refused[key, limit] += 1
 
-    def refund(self, entries: Mapping[Entry, int]) -> None:
+    def refund(self, key: str, counted: Counted) -> None:
         """Takes back what `count` has added."""
         with self._lock:
-            for entry, amount in entries.items():
+            for entry, amount in counted.months.items():
                 self._unsaved[entry] -= amount
-                self._windows[entry.key, entry.unit].remove(amount)
+            for unit, minute in counted.minute.items():
+                self._windows[key, unit].remove(minute)
 
     def save(self) -> None:
         """Adds what is new to the file, and takes over what other servers have added. Waits for the disk."""
