@@ -33,6 +33,8 @@ from collections.abc import Iterable
 class OscineError(Exception):
     """Base class of all errors that Oscine raises on purpose."""
 
+    key_limit: str | None = None  # the limit of the client's API key that was reached
+
 
 class CheckpointError(OscineError):
     """The model folder or hub id cannot be used."""

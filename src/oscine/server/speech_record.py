@@ -20,10 +20,10 @@ from oscine.speech.run import SpeechRun
 class SpeechRecord(SpeechRun):
     """Counts a speech. A subclass logs its end."""
 
-    def __init__(self, metrics: Metrics, mode: str, *, whole: bool = False) -> None:
-        """`mode`: http, sse, batch or websocket. A `whole` file counts when it was sent, and has no time to first
-        audio."""
-        self._metrics, self._mode, self._whole = metrics, mode, whole
+    def __init__(self, metrics: Metrics, mode: str, charge: Charge, *, whole: bool = False) -> None:
+        """`mode`: http, sse, batch or websocket. `charge` is to the client's key. A `whole` file counts when it was
+        sent, and has no time to first audio."""
+        self._metrics, self._mode, self.charge, self._whole = metrics, mode, charge, whole
         self._model: ModelMetrics | None = None
         self._start_s = self._sent_s = time.monotonic()  # the request; the last audio
         self._whole_samples = 0
@@ -32,7 +32,6 @@ class SpeechRecord(SpeechRun):
         self.plan: SpeechPlan | None = None  # set before any audio is counted
         self.first_audio_s: float | None = None
         self.error: ApiError | None = None  # why it failed
-        self.charge: Charge | None = None  # to the client's key
 
     def use(self, model: ModelMetrics) -> None:
         """The model was chosen; called before any audio is counted."""
@@ -68,12 +67,12 @@ class SpeechRecord(SpeechRun):
             status, end = 499, Ended("cancelled")
         elif error is not None:
             self.error = api_error(error)  # logs an unexpected one
+            self.charge.refuse(error)
             status, end = self.error.status, Ended("error") if self.has_begun else None
         elif self._whole:
             self._sent_s = time.monotonic()
             self._count(self._whole_samples)
-        if self.charge:
-            self.charge.settle(self.audio_s, failed=self.error is not None and not self.has_begun)
+        self.charge.settle(self.audio_s, failed=self.error is not None and not self.has_begun)
         model = self._model
         self._metrics.requests.labels(model.name if model else "", str(status), self._mode).inc()
         if model and end:

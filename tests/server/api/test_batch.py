@@ -4,6 +4,7 @@ import base64
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,8 +15,9 @@ from oscine.config import ServerConfig
 from oscine.server.api import batch
 from oscine.server.app import build_app
 from oscine.server.http.errors import ApiError, api_error
+from tests.server.key_holders import keyed_server
 from tests.server.scripted_engine import CARD, RATE_HZ, ScriptedEngine, spoken
-from tests.server.serving import client_of, eventually, serving
+from tests.server.serving import client_of, client_of_app, eventually, serving
 
 SPEECH = "/v1/audio/speech"
 BATCH = "/v1/audio/speech/batch"
@@ -96,6 +98,16 @@ def test_items_wait_for_free_streams_of_their_key(engine: ScriptedEngine) -> Non
         request.join()
         assert [pcm(result) for result in answers[0]] == [spoken(item["input"], 3) for item in some_items()]
         assert app.state.service.streams == 0
+
+
+def test_an_item_that_waits_is_not_refused(engine: ScriptedEngine, tmp_path: Path) -> None:
+    server = keyed_server(engine, tmp_path)
+    holder = server.holder("acme", streams=1, characters_per_month=3 * len("0: Some words."))
+    with client_of_app(server.app) as client:
+        client.headers.update(holder)
+        results = spoken_batch(client, some_items(count=4))
+    assert [result["status"] for result in results].count("success") == 3
+    assert server.keys.usage.refused == {("acme", "characters_per_month"): 1}
 
 
 def test_a_waiting_item_starts_when_another_ends(engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch) -> None:

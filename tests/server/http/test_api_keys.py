@@ -222,6 +222,25 @@ def test_streams_at_once_are_those_of_the_key(
     assert speak(client, narrow).status_code == 200
 
 
+def test_each_refusal_for_streams_counts_once(
+    server: KeyedServer, client: httpx.Client, engine: ScriptedEngine
+) -> None:
+    holder = server.holder("acme", streams=1)
+    engine.max_frames = 5
+    body = {"input": "A few words.", "response_format": "pcm", "speaker_embedding": [0.5] * 8, "stream": True}
+    with client.stream("POST", SPEECH, json=body, headers=holder) as running:
+        pieces = running.iter_raw()  # keep it: httpx closes the response when its iterator is collected
+        next(pieces)
+        answers = [
+            speak(client, holder),
+            client.post(f"{SPEECH}/batch", json={"items": [{"input": "Hello."}]}, headers=holder),
+            client.post("/v1/audio/encode?response_format=wav", content=bytes(2), headers=holder),
+        ]
+        engine.max_frames = float("inf")
+    assert [error(answer) for answer in answers] == [(429, "too_many_streams")] * 3
+    assert server.keys.usage.refused == {("acme", "streams"): 3}
+
+
 def test_speech_that_fails_before_its_audio_is_not_counted(
     server: KeyedServer, client: httpx.Client, engine: ScriptedEngine
 ) -> None:

@@ -110,11 +110,15 @@ def test_the_limits_of_a_minute_say_when_to_retry(usage: KeyUsage, clock: SetClo
         "retry in 40 s"
     )
     count(usage, 20, characters_per_minute=100, requests_per_minute=3)
-    with pytest.raises(OverloadedError, match=r"^requests_per_minute of this API key is 3: 3 were used"):
+    with pytest.raises(OverloadedError, match=r"^requests_per_minute of this API key is 3: 3 were used") as again:
         count(usage, 0, characters_per_minute=100, requests_per_minute=3)
+    assert (error.key_limit, again.value.key_limit) == ("characters_per_minute", "requests_per_minute")
     clock.now_s += 40
     count(usage, 30, characters_per_minute=100, requests_per_minute=3)
-    assert usage.refused == {("acme", "characters_per_minute"): 1, ("acme", "requests_per_minute"): 1}
+    usage.refuse("acme", error)
+    usage.refuse("", error)
+    usage.refuse("acme", OverloadedError("The server is full. Retry in 2.5 s.", 2.5))
+    assert usage.refused == {("acme", "characters_per_minute"): 1}
     assert used(usage) == (4, 130, 6000)
 
 

@@ -48,7 +48,7 @@ def test_a_piece_beyond_a_limit_is_refused_and_the_session_goes_on(keyed: KeyedS
         assert client.say("you").kinds[-1] == "session.done"
         keyed.clock.now_s += 60
         assert client.say("Hello.").kinds[-1] == "session.done"
-    assert keyed.used("acme") == (2, 15)
+    assert keyed.used("acme") == (2, 15) and keyed.keys.usage.refused == {("acme", "characters_per_minute"): 1}
 
 
 def test_a_session_ends_when_text_comes_for_a_revoked_key(keyed: KeyedServer, server: Server) -> None:

@@ -18,6 +18,7 @@ from oscine.errors import FieldError, OscineError, clear_tracebacks
 from oscine.process.resources import TOO_MUCH_HELD, Holding
 from oscine.server.api.renderers import missing_times, usage_fields, verbose_words
 from oscine.server.api.schemas import ALIASES, BatchBody, BatchItem, invalid_field, listed_fields
+from oscine.server.http.api_keys import Charge
 from oscine.server.http.errors import ApiError, api_error
 from oscine.server.http.json_body import JsonRoute
 from oscine.server.http.key_usage import QUOTA_USED
@@ -151,7 +152,8 @@ class _SpeechBatch:
         )
 
     async def _run_item(self, index: int, item: Any) -> BatchResult:
-        record = SpeechRecord(self._service.metrics, "batch", whole=True)
+        charge = Charge(self._service.api_keys, self._key)
+        record = SpeechRecord(self._service.metrics, "batch", charge, whole=True)
         try:
             with record:
                 return await self._speak_with_retries(index, self._validated(item), record)
@@ -180,8 +182,9 @@ class _SpeechBatch:
         while True:
             try:
                 async with self._service.batch_items:
-                    with self._stream():
-                        record.charge = record.charge or self._service.api_keys.charge(self._key, item.chars)
+                    with self._stream(record.charge):
+                        if not record.charge.is_counted:
+                            record.charge.add(item.chars)
                         return await self._speak(index, item, record)
             except (OscineError, ApiError) as exception:
                 error = api_error(exception)
@@ -196,10 +199,10 @@ class _SpeechBatch:
                     await self._item_ended.wait()
 
     @contextlib.contextmanager
-    def _stream(self) -> Iterator[None]:
+    def _stream(self, charge: Charge) -> Iterator[None]:
         """The stream that the batch holds or, while it is in use, another one of the key. Raises 429."""
         if not self._own_stream_free:
-            with self._service.api_keys.stream(self._key):
+            with charge.stream():
                 yield
             return
         self._own_stream_free = False

@@ -14,6 +14,7 @@ from oscine.errors import FieldError
 from oscine.server.api.renderers import RENDERERS, Call, Events, Renderer, response_form, usage_fields
 from oscine.server.api.schemas import SpeechBody
 from oscine.server.api.speech_outcomes import SpeechOutcome
+from oscine.server.http.api_keys import Charge
 from oscine.server.http.errors import ErrorDetail
 from oscine.server.http.json_body import DirectJsonApp, JsonRoute
 from oscine.server.http.logs import log_fields, request_id
@@ -74,8 +75,8 @@ class SpeechHandler:
         try:
             with record:
                 service.check_ready()
-                with service.api_keys.stream(call.key):
-                    record.charge = service.api_keys.charge(call.key, body.chars)
+                with record.charge.stream():
+                    record.charge.add(body.chars)
                     model = service.route(body, body.input)
                     record.use(model.metrics)
                     with model.streams:
@@ -100,7 +101,8 @@ class _Record(SpeechRecord):
     """Also keeps the outcome for GET /v1/audio/speech/{request_id}."""
 
     def __init__(self, call: Call, form: type[Renderer], writer: ResponseWriter) -> None:
-        super().__init__(call.service.metrics, "sse" if issubclass(form, Events) else "http", whole=form.whole)
+        mode, charge = "sse" if issubclass(form, Events) else "http", Charge(call.service.api_keys, call.key)
+        super().__init__(call.service.metrics, mode, charge, whole=form.whole)
         self._call, self._writer = call, writer
 
     @property

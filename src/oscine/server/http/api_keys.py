@@ -152,13 +152,17 @@ class ApiKeys:
         return self.limits_of(name).streams or self._max_streams
 
     @contextlib.contextmanager
-    def stream(self, name: str) -> Iterator[None]:
-        """Counts one stream of this key. Raises OverloadedError if the key has reached its limit."""
+    def stream(self, name: str, *, of_charge: bool = False) -> Iterator[None]:
+        """Counts one stream of this key. Raises OverloadedError if the key has reached its limit, which counts as a
+        refusal; that of a charge counts when its speech ends."""
         running, most = self._streams[name], self.max_streams_of(name)
         if most is not None and running >= most:
-            self.usage.refuse(name, "streams")
             message = f"this API key has {counted(running, 'stream')} running (the maximum); wait until one ends"
-            raise OverloadedError(message, 1.0, code="too_many_streams")
+            error = OverloadedError(message, 1.0, code="too_many_streams")
+            error.key_limit = "streams"
+            if not of_charge:
+                self.usage.refuse(name, error)
+            raise error
         self._streams[name] += 1
         try:
             yield
@@ -177,12 +181,6 @@ class ApiKeys:
     def streams_by_name(self) -> Counter[str]:
         return Counter({name: running for name, running in self._streams.items() if name})
 
-    def charge(self, name: str, characters: int) -> Charge:
-        """Counts a request. Raises as `Charge.add` does."""
-        charge = Charge(self, name)
-        charge.add(characters)
-        return charge
-
 
 class Charge:
     """What one speech counts for its key: a request, its characters when they arrive, its audio at the end."""
@@ -192,18 +190,30 @@ class Charge:
         self._counted = Counted()
         self._settled = False
 
+    @property
+    def is_counted(self) -> bool:
+        return bool(self._counted.months)
+
+    def stream(self) -> contextlib.AbstractContextManager[None]:
+        """Raises OverloadedError."""
+        return self._keys.stream(self._name, of_charge=True)
+
     def add(self, characters: int) -> None:
         """Raises OverloadedError or TooLargeError for a limit of the key, and UnauthorizedError if it is not accepted
         any more."""
         if not self._name or self._settled:
             return
         self._keys.check(self._name)
-        amounts: dict[Unit, int] = {"characters": characters, **({} if self._counted.months else {"requests": 1})}
+        amounts: dict[Unit, int] = {"characters": characters, **({} if self.is_counted else {"requests": 1})}
         self._keys.usage.count(self._name, self._keys.limits_of(self._name), amounts, self._counted)
 
+    def refuse(self, error: BaseException) -> None:
+        """The speech fails with this error, which its client gets."""
+        self._keys.usage.refuse(self._name, error)
+
     def settle(self, audio_s: float, *, failed: bool) -> None:
-        """The speech has ended. One that failed before its first audio is not counted."""
-        if not self._counted.months or self._settled:
+        """The speech has ended; only the first call counts. One that failed before its first audio is not counted."""
+        if not self.is_counted or self._settled:
             return
         self._settled = True
         if failed:

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, Field
 
-from oscine.errors import ConfigError, OverloadedError, TooLargeError
+from oscine.errors import ConfigError, OscineError, OverloadedError, TooLargeError
 from oscine.server.http.key_file import FileVersion, KeyLimits, LimitName, locked, read_file, replace_file, version_of
 
 _log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class KeyUsage:
         self._version = version_of(file) if file else None
         self._unsaved: Counter[Entry] = Counter()
         self.spoken: Counter[tuple[str, Unit]] = Counter()  # of speeches that have ended, since the start
-        self.refused: Counter[tuple[str, LimitName]] = Counter()  # likewise
+        self.refused: Counter[tuple[str, str]] = Counter()  # likewise
         self.is_saved = True  # whether the file could be written the last time
 
     @property
@@ -147,12 +147,13 @@ class KeyUsage:
             per_minute = limit.endswith("minute")
             used = self.of_minute(key, unit) if per_minute else self.of_month(key, month, unit)
             if used + amount > most:
-                self.refuse(key, limit)
                 wait_s = self.next_month_s - now_s
                 if per_minute:
                     with self._lock:
                         wait_s = self._windows[key, unit].wait_s(most - amount, now_s)
-                raise _refusal(limit, most, used, amount, wait_s)
+                error = _refusal(limit, most, used, amount, wait_s)
+                error.key_limit = limit
+                raise error
         with self._lock:
             for unit, amount in amounts.items():
                 entry = Entry(key, month, unit)
@@ -169,9 +170,11 @@ class KeyUsage:
             for entry, amount in counted.months.items():
                 self.spoken[key, entry.unit] += amount
 
-    def refuse(self, key: str, limit: LimitName) -> None:
-        if key:
-            self.refused[key, limit] += 1
+    def refuse(self, key: str, error: BaseException) -> None:
+        """Called when the client gets this error; what is tried again is not refused. Counts it if it is about a limit
+        of the key."""
+        if key and isinstance(error, OscineError) and error.key_limit:
+            self.refused[key, error.key_limit] += 1
 
     def refund(self, key: str, counted: Counted) -> None:
         """Takes back what `count` has added."""

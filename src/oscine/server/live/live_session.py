@@ -151,6 +151,7 @@ class LiveSession:
                 raise
             except (ApiError, OscineError) as error:
                 self._active_s = time.monotonic()
+                self._service.api_keys.usage.refuse(self._api_key, error)
                 await self._refuse(api_error(error))
 
     async def _refuse(self, error: ApiError) -> None:

@@ -130,7 +130,6 @@ class LiveUtterance:
     async def run(self) -> None:
         """Returns when the text has ended and was spoken, or failed. Raises only if the client is gone."""
         record = self._record = _Record(self, self._service.metrics)
-        record.charge = self.charge
         try:
             with record:
                 await self._speak(record)
@@ -158,7 +157,7 @@ class LiveUtterance:
             plan = self._plan = record.plan = self._plan or await self._connection.plan(model, default)
             self._speaker = service.speaker(plan, whole=plan.whole_files, words=plan.words is not None)
             self._speaker.clock, self._speaker.next_is_due = self._clock, self._next_is_due
-            with service.api_keys.stream(self.api_key), model.streams:
+            with self.charge.stream(), model.streams:
                 await record.render(self._speaker.speak(self.text), partial(self.render, plan))
         self._ended = True
 
@@ -233,7 +232,7 @@ class LiveUtterance:
 
 class _Record(SpeechRecord):
     def __init__(self, utterance: LiveUtterance, metrics: Metrics) -> None:
-        super().__init__(metrics, "websocket")
+        super().__init__(metrics, "websocket", utterance.charge)
         self._utterance = utterance
 
     @property
