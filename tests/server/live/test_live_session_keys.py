@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.key_holders import KeyedServer, keyed_server
-from tests.server.live.live_client import Server
+from tests.server.live.live_client import Client, Server
 from tests.server.scripted_engine import ScriptedEngine
 from tests.server.serving import eventually, serving
 
@@ -30,6 +30,47 @@ def test_text_counts_when_it_arrives_and_a_speech_is_a_request(keyed: KeyedServe
         assert client.say().kinds[-1] == "session.done"  # nothing is said
     assert keyed.used("acme") == (2, 18)
     assert keyed.keys.usage.spoken["acme", "requests"] == 2
+
+
+def counted(keyed: KeyedServer) -> tuple[int, int]:
+    """What the metrics count, of speeches that have ended."""
+    spoken = keyed.keys.usage.spoken
+    return spoken["acme", "requests"], spoken["acme", "characters"]
+
+
+def test_an_utterance_without_words_is_not_counted(keyed: KeyedServer, server: Server) -> None:
+    with server.client(additional_headers=keyed.holder("acme")) as client:
+        assert client.say("   ").kinds[-1] == "session.done"
+    assert keyed.used("acme") == counted(keyed) == (0, 0)
+
+
+def queue_utterances(client: Client, keyed: KeyedServer) -> None:
+    """The first one is being spoken."""
+    for text in ("The first.", "Second."):
+        client.write(text)
+        client.send("input.done")
+    client.receive_frames(2)
+    eventually(lambda: keyed.used("acme") == (2, 17))
+
+
+def test_queued_utterances_that_the_client_cancels_are_counted(
+    keyed: KeyedServer, server: Server, engine: ScriptedEngine
+) -> None:
+    engine.max_frames = 3
+    with server.client(additional_headers=keyed.holder("acme")) as client:
+        queue_utterances(client, keyed)
+        client.cancel()
+        assert keyed.used("acme") == counted(keyed) == (2, 17)
+
+
+def test_queued_utterances_that_the_client_leaves_are_counted(
+    keyed: KeyedServer, server: Server, engine: ScriptedEngine
+) -> None:
+    engine.max_frames = 3
+    with server.client(additional_headers=keyed.holder("acme")) as client:
+        queue_utterances(client, keyed)
+    eventually(lambda: counted(keyed) == (2, 17))
+    assert keyed.used("acme") == (2, 17)
 
 
 def test_audio_counts_at_the_speed_at_which_it_was_sent(keyed: KeyedServer, server: Server) -> None:
@@ -75,6 +116,7 @@ def test_a_queued_speech_of_a_revoked_key_is_not_spoken(
         code, received = client.closed()
     assert code == 1008 and received.one("error")["error"]["code"] == "api_key_revoked"
     assert "audio.done" in received.kinds and len(engine.submitted) == 1
+    eventually(lambda: keyed.used("acme") == (1, 14))  # the first one
 
 
 def test_a_key_that_may_not_speak_is_refused_after_the_handshake(keyed: KeyedServer, server: Server) -> None:

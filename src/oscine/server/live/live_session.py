@@ -88,17 +88,21 @@ class LiveSession:
             error = api_error(reason)
             await self._connection.close(CloseConnection(1008 if error.status in (401, 403) else 1013, error))
             return
+        left = False
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 self._tasks.create_task(self._read())
                 self._tasks.create_task(self._watch())
                 self._speaker = self._tasks.create_task(self._speak())
         except ExceptionGroup as group:
-            if not any(isinstance(error, ConnectionError | WebSocketDisconnect) for error in group.exceptions):
+            left = any(isinstance(error, ConnectionError | WebSocketDisconnect) for error in group.exceptions)
+            if not left:
                 ends = [error for error in group.exceptions if isinstance(error, CloseConnection)]
                 await self._connection.close(ends[0] if ends else _end_for(group.exceptions[0]))
             clear_tracebacks(group)
         finally:
+            for utterance in self._utterances:  # that were never spoken
+                utterance.charge.settle(0.0, failed=not left)
             self._pending_text.close()
             self._speaker = None  # its cancellation holds a frame that holds this session
 

@@ -120,6 +120,7 @@ class LiveUtterance:
             self.timeline.unfinished_text = self._speaker.segment.content.written
         if self._record:
             self._record.finish(Ended("cancelled"))
+        self.charge.settle(0.0, failed=False)  # if it has not begun
 
     async def send_cancelled(self, played_s: float) -> None:
         if self._file and not self._ended:
@@ -141,6 +142,7 @@ class LiveUtterance:
         finally:
             self._record = self._speaker = None  # both refer to this utterance
             self._collected.close()
+            self.charge.settle(0.0, failed=True)  # if there was nothing to say
         # If it failed early, the rest of its text must not start another utterance.
         await self.text.ended.wait()
         await self._send_end()
