@@ -187,6 +187,24 @@ def test_servers_that_share_a_file_add_up(usage: KeyUsage, clock: SetClock, tmp_
     assert used(other) == (2, 30, 3000)
 
 
+def test_a_file_that_is_gone_is_written_again(
+    usage: KeyUsage, clock: SetClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "usage.json"
+    count(usage, 90)
+    usage.save()
+    file.unlink()
+    with caplog.at_level(logging.WARNING, "oscine"):
+        usage.save()
+        usage.save()
+    assert caplog.text.count("is gone; it is written again") == 1 and usage.is_saved
+    assert used(usage) == used(KeyUsage(file, clock)) == (1, 90, 1500)
+    file.unlink()
+    count(usage, 5)
+    usage.save()
+    assert used(usage) == used(KeyUsage(file, clock)) == (2, 95, 3000)
+
+
 def test_usage_that_cannot_be_saved_is_kept_until_it_can(
     usage: KeyUsage, clock: SetClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -96,7 +96,7 @@ class KeyUsage:
         self._lock = threading.Lock()
         self._day, self._month = -1, ""
         self._windows: defaultdict[tuple[str, Unit], MinuteWindow] = defaultdict(MinuteWindow)
-        self._saved = _read(file) if file else Counter[Entry]()
+        self._saved = (_read(file) if file else None) or Counter[Entry]()
         self._version = version_of(file) if file else None
         self._unsaved: Counter[Entry] = Counter()
         self.spoken: Counter[tuple[str, Unit]] = Counter()  # of speeches that have ended, since the start
@@ -207,11 +207,14 @@ class KeyUsage:
 
     def _merged(self, file: Path, added: Counter[Entry]) -> tuple[Counter[Entry], FileVersion | None]:
         version = version_of(file)
-        if not added:
-            return _read(file), version
+        if not added and (found := _read(file)) is not None:
+            return found, version
         oldest = self.earlier_months[-1]
         with locked(file, _LOCK_WAIT_S):
-            saved = _read(file)
+            found = _read(file)
+            if found is None and self._saved:
+                _log.warning("the file of the API keys' usage %r is gone; it is written again", str(file))
+            saved = Counter(self._saved if found is None else found)
             saved.update(added)
             saved = Counter({entry: amount for entry, amount in saved.items() if amount and entry.month >= oldest})
             replace_file(file, _content(saved))
@@ -247,13 +250,15 @@ class _UsageDocument(BaseModel):
     keys: dict[str, dict[Annotated[str, Field(pattern=r"^\d{4}-\d\d$")], _Amounts]] = Field(default_factory=dict)
 
 
-def _read(file: Path) -> Counter[Entry]:
-    """Raises ConfigError."""
+def _read(file: Path) -> Counter[Entry] | None:
+    """Returns None if there is no such file. Raises ConfigError."""
     document = read_file(file, _UsageDocument, "the file of the API keys' usage")
+    if document is None:
+        return None
     return Counter(
         {
             Entry(key, month, unit): getattr(amounts, unit)
-            for key, months in (document.keys if document else {}).items()
+            for key, months in document.keys.items()
             for month, amounts in months.items()
             for unit in _UNITS
         }
