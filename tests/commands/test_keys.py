@@ -76,7 +76,8 @@ def test_an_end_is_a_date_or_a_span(file: KeyFile) -> None:
     ("words", "message"),
     [
         (("--expires", "soon"), "--expires takes a date such as 2027-01-31"),
-        (("--expires", "2001-01-01"), "is in the past"),
+        (("--expires", "2001-01-01"), "is not in the future"),
+        (("--expires", "0d"), "is not in the future"),
         (("--role", "sing"), "'speak', 'voices', 'metrics' or 'admin'"),
         (("--streams", "0"), "limits.streams"),
         (("--characters-per-month", "-5"), "limits.characters_per_month"),

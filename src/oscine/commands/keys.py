@@ -105,13 +105,14 @@ def _end(expires: str | None) -> datetime | None:
         return None
     now = datetime.now(UTC).replace(microsecond=0)
     if span := _SPAN.fullmatch(expires.strip()):
-        return now + timedelta(**{{"d": "days", "h": "hours"}[span[2]]: int(span[1])})
-    try:
-        end = datetime.fromisoformat(expires.strip())
-    except ValueError:
-        message = f"--expires takes a date such as 2027-01-31, or a time from now such as 30d or 12h; got {expires!r}"
-        raise RequestError(message, "expires") from None
+        end = now + timedelta(**{{"d": "days", "h": "hours"}[span[2]]: int(span[1])})
+    else:
+        try:
+            end = datetime.fromisoformat(expires.strip())
+        except ValueError:
+            form = "a date such as 2027-01-31, or a time from now such as 30d or 12h"
+            raise RequestError(f"--expires takes {form}; got {expires!r}", "expires") from None
     end = end if end.tzinfo else end.replace(tzinfo=UTC)
     if end <= now:
-        raise RequestError(f"--expires {expires} is in the past; give a later date", "expires")
+        raise RequestError(f"--expires {expires} is not in the future; give a later date", "expires")
     return end
