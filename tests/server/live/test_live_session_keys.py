@@ -101,8 +101,26 @@ def test_a_session_ends_when_text_comes_for_a_revoked_key(keyed: KeyedServer, se
     assert code == 1008 and received.one("error")["error"]["code"] == "api_key_revoked"
 
 
-def test_a_queued_speech_of_a_revoked_key_is_not_spoken(
-    keyed: KeyedServer, server: Server, engine: ScriptedEngine
+def lose_role(keyed: KeyedServer) -> None:
+    content = keyed.file.path.read_text(encoding="utf-8")
+    keyed.file.path.write_text(content.replace('"speak"', '"metrics"'), encoding="utf-8")
+    keyed.keys.named.reload()
+
+
+def test_a_session_ends_when_text_comes_for_a_key_that_may_not_speak_any_more(
+    keyed: KeyedServer, server: Server
+) -> None:
+    with server.client(additional_headers=keyed.holder("acme")) as client:
+        assert client.say("Hello.").kinds[-1] == "session.done"
+        lose_role(keyed)
+        client.write("More.")
+        code, received = client.closed()
+    assert code == 1008 and received.one("error")["error"]["code"] == "missing_role"
+
+
+@pytest.mark.parametrize("change", ["revoked", "without its role"])
+def test_a_queued_speech_of_a_key_that_has_changed_is_not_spoken(
+    keyed: KeyedServer, server: Server, engine: ScriptedEngine, change: str
 ) -> None:
     engine.max_frames = 3
     with server.client(additional_headers=keyed.holder("acme")) as client:
@@ -111,10 +129,11 @@ def test_a_queued_speech_of_a_revoked_key_is_not_spoken(
             client.send("input.done")
         client.receive_frames(2)
         eventually(lambda: keyed.used("acme")[0] == 2)
-        keyed.revoke("acme")
+        keyed.revoke("acme") if change == "revoked" else lose_role(keyed)
         engine.max_frames = float("inf")
         code, received = client.closed()
-    assert code == 1008 and received.one("error")["error"]["code"] == "api_key_revoked"
+    reason = "api_key_revoked" if change == "revoked" else "missing_role"
+    assert code == 1008 and received.one("error")["error"]["code"] == reason
     assert "audio.done" in received.kinds and len(engine.submitted) == 1
     eventually(lambda: keyed.used("acme") == (1, 14))  # the first one
 

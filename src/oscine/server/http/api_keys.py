@@ -42,6 +42,10 @@ def role_needed(method: str, path: str) -> Role | None:
     return None if reads or path.startswith("/v1/models") else "speak"
 
 
+class MissingRoleError(NotAllowedError):
+    """The API key does not have the role that this needs."""
+
+
 class ApiKeys:
     """A client is known by the name of its key. `settings:1` is the first key of the settings."""
 
@@ -91,7 +95,7 @@ class ApiKeys:
         self, headers: Mapping[str, str], subprotocols: Sequence[str] = (), role: Role | None = None
     ) -> str:
         """Returns the name of the client's key, or "" if the server needs none. What the client holds from now on
-        counts for it. Raises UnauthorizedError, or NotAllowedError if the key lacks the role."""
+        counts for it. Raises UnauthorizedError, or MissingRoleError."""
         name = ""
         if self._needs_key:
             key = self._identified(_given_key(headers, subprotocols))
@@ -107,10 +111,11 @@ class ApiKeys:
             raise NotAllowedError("models cannot be added or removed here; the operator's --admin-key allows it")
         _check_role(self._identified(_given_key(headers)), "admin")
 
-    def check(self, name: str) -> None:
-        """Raises UnauthorizedError if the key is not accepted any more."""
+    def check(self, name: str, role: Role) -> None:
+        """Raises UnauthorizedError if the key is not accepted any more, and MissingRoleError if it has lost the
+        role."""
         if name:
-            self._check_state(self.find(name))
+            _check_role(self._active(self.find(name)), role)
 
     def find(self, name: str) -> NamedKey | None:
         return self._fixed.get(name) or self.named.by_name.get(name)
@@ -130,17 +135,17 @@ class ApiKeys:
             raise UnauthorizedError("the API key is unknown; check it, or ask the operator of this server for one")
         key = matches[-1]  # one that is in both lists of the settings is an admin key
         key_name.set(key.name)
-        self._check_state(key)
-        return key
+        return self._active(key)
 
-    def _check_state(self, key: NamedKey | None) -> None:
+    def _active(self, key: NamedKey | None) -> NamedKey:
         state = key.state(self.usage.clock()) if key else "removed"
-        if state != "active":
-            ended_at = key and (key.revoked_at or key.expires_at)
-            when = f" on {ended_at.astimezone(UTC):%Y-%m-%d at %H:%M} UTC" if ended_at else ""
-            audit("key refused", reason=state)
-            was = "has" if state == "expired" else "was"
-            raise UnauthorizedError(f"this API key {was} {state}{when}; {_ADVICE}", code=f"api_key_{state}")
+        if key and state == "active":
+            return key
+        ended_at = key and (key.revoked_at or key.expires_at)
+        when = f" on {ended_at.astimezone(UTC):%Y-%m-%d at %H:%M} UTC" if ended_at else ""
+        audit("key refused", reason=state)
+        was = "has" if state == "expired" else "was"
+        raise UnauthorizedError(f"this API key {was} {state}{when}; {_ADVICE}", code=f"api_key_{state}")
 
     # --- how much ---
 
@@ -199,11 +204,10 @@ class Charge:
         return self._keys.stream(self._name, of_charge=True)
 
     def add(self, characters: int) -> None:
-        """Raises OverloadedError or TooLargeError for a limit of the key, and UnauthorizedError if it is not accepted
-        any more."""
+        """Raises OverloadedError or TooLargeError for a limit of the key, and as `ApiKeys.check` does."""
         if not self._name or self._settled:
             return
-        self._keys.check(self._name)
+        self._keys.check(self._name, "speak")
         amounts: dict[Unit, int] = {"characters": characters, **({} if self.is_counted else {"requests": 1})}
         self._keys.usage.count(self._name, self._keys.limits_of(self._name), amounts, self._counted)
 
@@ -236,7 +240,7 @@ def _check_role(key: NamedKey, role: Role | None) -> None:
     if role and not key.may(role):
         audit("role missing", role=role)
         message = f"this API key has the roles {', '.join(key.roles)}, and this needs {role}; {_ADVICE}"
-        raise NotAllowedError(message, code="missing_role")
+        raise MissingRoleError(message, code="missing_role")
 
 
 def _given_key(headers: Mapping[str, str], subprotocols: Sequence[str] = ()) -> str:

@@ -17,6 +17,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from oscine.errors import FieldError, OscineError, RequestError, UnauthorizedError, clear_tracebacks
 from oscine.request import MAX_TURNS, RANDOM_SEED, SpeechRequest, VoiceSource
+from oscine.server.http.api_keys import MissingRoleError
 from oscine.server.http.errors import ApiError, api_error
 from oscine.server.http.logs import request_id
 from oscine.server.live.connection import LiveConnection
@@ -110,7 +111,7 @@ class LiveSession:
         while True:
             self._check_draining()
             if self._utterances:
-                self._service.api_keys.check(self._api_key)  # it may have ended since the last speech
+                self._service.api_keys.check(self._api_key, "speak")  # it may have ended since the last speech
                 await self._utterances[0].run()
                 self._spoken.appendleft(self._utterances.popleft().timeline)
             elif self._closing:
@@ -151,7 +152,7 @@ class LiveSession:
                 self._bad_messages = 0
                 # `receive` does not wait while messages are queued: a burst of them would hold the event loop.
                 await asyncio.sleep(0)
-            except UnauthorizedError:
+            except (UnauthorizedError, MissingRoleError):
                 raise
             except (ApiError, OscineError) as error:
                 self._active_s = time.monotonic()
@@ -332,5 +333,5 @@ class LiveSession:
 
 
 def _end_for(error: Exception) -> CloseConnection:
-    """The key is not accepted any more, or something unexpected has happened."""
-    return CloseConnection(1008 if isinstance(error, UnauthorizedError) else 1011, api_error(error))
+    """The key may not speak any more, or something unexpected has happened."""
+    return CloseConnection(1008 if isinstance(error, UnauthorizedError | MissingRoleError) else 1011, api_error(error))
