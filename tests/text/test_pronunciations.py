@@ -80,6 +80,6 @@ def test_the_work_at_a_place_does_not_grow_with_the_entries_that_share_its_first
 
     rule = PronunciationRule({Counted(f"a{number}"): "x" for number in range(200)})
     text, before = "a " * 1000, looked_at
-    assert all(rule.match(text, at, ended=True) is None for at in range(0, len(text), 2))
+    assert all(rule.match(text, at, "", ended=True) is None for at in range(0, len(text), 2))
     assert looked_at - before < 1000
-    assert rule.match("a17 b", 0, ended=True) is not None
+    assert rule.match("a17 b", 0, "", ended=True) is not None

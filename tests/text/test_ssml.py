@@ -82,6 +82,30 @@ def test_other_tags_leave_what_is_to_be_spoken(text: str, read: str) -> None:
     assert spoken(text) == read
 
 
+@pytest.mark.parametrize("level", ["raw", "clean", "spoken"])
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("<p>One</p>\n<p>Two</p>", "One.\nTwo."),
+        ("<speak>\n  <p>Hi there.</p>\n  <p>\n    One.\n  </p>\n</speak>\n", "Hi there.\n  \n    One."),
+        ('Hello <break time="1s"/>\n <p>World</p>', "Hello|1.0|World."),
+        ("Really?</p> <p>Yes", "Really? Yes"),
+        ("One <p>two</p>\n three", "One. two.\n three"),
+        ("One\n  <p>two", "One.\n  two"),
+        ("So <break/> \u2014 it is", "So|0.5|it is"),
+    ],
+)
+def test_a_block_ends_with_one_mark_however_its_tags_are_laid_out(level: TextLevel, text: str, read: str) -> None:
+    assert spoken(text, level) == (read.replace("it", "\u2014 it") if level == "raw" else read)
+    assert [*streamed(list(text), level, "english")] == streamed([text], level, "english")
+
+
+def test_a_page_of_html_has_no_stray_marks() -> None:
+    page = "<html>\n<body>\n<h1>Title</h1>\n\n<p>One.</p>\n\n<p>Two</p>\n</body>\n</html>"
+    assert spoken(page, "clean") == "Title.\n\nOne.\n\nTwo."
+    assert spoken("a <br> b, <hr>\nc", "clean") == "a. b, \nc"
+
+
 def test_a_raw_text_keeps_tags_that_are_not_ssml() -> None:
     text = '<speak>a < b <b>c</b> <sub alias="d">e</sub> <emphasis>f</emphasis></speak> <subs> <p'
     assert spoken(text, "raw") == "a < b <b>c</b> d f <subs> <p"
@@ -141,6 +165,10 @@ PIECES += [
     "12",
     ". ",
     "&",
+    "\n",
+    "  <p>",
+    "</s>",
+    "</p>",
 ]
 
 

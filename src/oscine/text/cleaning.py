@@ -68,6 +68,7 @@ _ESCAPED = re.compile(r"\\([\\`*_{}\[\]()#+\-.!~|<>])")
 _ATTRIBUTE = r"""\s+[\w:@.\-]+\s*=\s*(?:"[^"<>]*"|'[^'<>]*'|[^\s"'<>=]+)"""
 _TAG = re.compile(rf"</?([A-Za-z][\w:.\-]*)(?:{_ATTRIBUTE})*\s*/?>|<!--(?:[^-]++|-(?!->))*+-->|<![A-Za-z][^<>]*>")
 _AUTOLINK = re.compile(r"<((?:https?://|mailto:|www\.)[^\s<>]+|[^\s<>@]+@[^\s<>@]+)>")
+_WHITE_BEFORE_TAG = re.compile(r"\s{1,64}(?=<|\Z)")
 _TAG_BEGUN = re.compile(r"<(?:[/!]?(?:[A-Za-z][^<>]*|--(?:[^-]++|-(?!->))*-?-?|-?))?\Z")
 # Tags with a pause before and after them.
 _BLOCK_NAMES = """address article aside blockquote body br caption center dd div dl dt fieldset figcaption figure footer
@@ -107,7 +108,7 @@ _TRANSPARENT = re.compile(
 )
 
 _STARTS = (
-    rf"[ \t]{{1,8}}(?=[-=<]{{0,3}}\r?\Z|\r?\n|{_EMOJI}|[{_DASHES}{_ARROWS}|]|--|<?[-=]{{1,2}}>)|\r?\n|\r\Z"
+    rf"[ \t]{{1,8}}(?=[-=<]{{0,3}}\r?\Z|\r?\n|{_EMOJI}|[{_DASHES}{_ARROWS}|]|--|<?[-=]{{1,2}}>|</?[A-Za-z])|\r?\n|\r\Z"
     rf"|(?m:^)(?=[ \t]{{0,12}}(?:[{_BULLETS}#>|`~=_]|\Z))"
     rf"|[{''.join(map(re.escape, [*_FOLDED, *_QUOTES]))}{_DASHES}{_ARROWS}]"
     rf"|[{_INVISIBLE}{_CONTROLS}\u20e3{_JOINERS}{_STYLED}]"
@@ -137,9 +138,10 @@ class CleaningRule:
 
     def __init__(self, *, pauses_at_paragraphs: bool = False, keeps_tags: bool = False) -> None:
         """`pauses_at_paragraphs`: another rule turns blank lines into silence."""
-        self._leaves_paragraphs, self._keeps_tags = pauses_at_paragraphs, keeps_tags
+        self._leaves_paragraphs = pauses_at_paragraphs
+        self._tags = None if keeps_tags else TagReader()
 
-    def match(self, text: str, at: int, *, ended: bool) -> Match | None:
+    def match(self, text: str, at: int, said: str, *, ended: bool) -> Match | None:
         if at == len(text):
             return None
         char = text[at]
@@ -151,11 +153,15 @@ class CleaningRule:
             if found:
                 return found
         if char in " \t\r\n":
-            return _white(text, at, before, ended=ended, leaves_paragraphs=self._leaves_paragraphs)
+            if self._tags and (found := self._tags.after_white(text, at, said, ended=ended)):
+                return found
+            return _white(text, at, before, said, ended=ended, leaves_paragraphs=self._leaves_paragraphs)
         if char in "*_~`":
             return _emphasis(text, at, before, ended=ended)
         if char == "<":
-            return None if self._keeps_tags else tag_match(text, at, before, ended=ended)
+            return self._tags and (
+                _autolink(text, at, said, ended=ended) or self._tags.match(text, at, said, ended=ended)
+            )
         if char in "[]!":
             return _link(text, at, before, ended=ended)
         if char == "&":
@@ -165,8 +171,8 @@ class CleaningRule:
             escaped = _ESCAPED.match(text, at)
             return Match(at + 2, escaped[1]) if escaped else None
         if char == "|":
-            return _separator(_PIPE, text, at, before, ended=ended)
-        return _character(text, at, before, ended=ended)
+            return _separator(_PIPE, text, at, said, ended=ended)
+        return _character(text, at, before, said, ended=ended)
 
 
 _new = tuple.__new__  # twice as quick as the constructor of a named tuple
@@ -184,11 +190,11 @@ def _run_end(found: re.Match[str], *, ended: bool) -> int:
     return found.end()
 
 
-def _needs_mark(before: str) -> bool:
-    """Whether a pause after this text needs a mark of its own."""
-    if before[-1:].isalnum() and before[-1] < "\x80":
+def _needs_mark(said: str) -> bool:
+    """Whether a pause after what was said needs a mark of its own."""
+    if said[-1:].isalnum() and said[-1] < "\x80":
         return True  # a shortcut for most texts
-    backwards = before[::-1]
+    backwards = said[::-1]
     found = _TRANSPARENT.match(backwards)
     last = backwards[found.end() :][:1] if found else ""
     return last != "" and last not in _MARK
@@ -234,15 +240,17 @@ _UNCLEAR = re.compile(r"[ \t]*[-=<]{0,3}\r?\Z")
 _ONLY_SPACES = re.compile(r"\s*\Z")
 
 
-def _white(text: str, at: int, before: str, *, ended: bool, leaves_paragraphs: bool) -> Match | None:
+def _white(text: str, at: int, before: str, said: str, *, ended: bool, leaves_paragraphs: bool) -> Match | None:
     """White space before a line break, an emoji, a dash or the end of the text so far."""
     if (newlines := _NEWLINES.match(text, at)) is None:
         if not ended and _UNCLEAR.match(text, at):
             raise NeedMoreText
         visible = _WHITE.match(text, at).end()  # type: ignore[union-attr]
         if text.startswith("|", visible):
-            return _separator(_PIPE, text, at, before, ended=ended)
-        return None if text[visible : visible + 1] in ("", "\r", "\n") else _character(text, at, before, ended=ended)
+            return _separator(_PIPE, text, at, said, ended=ended)
+        if text[visible : visible + 1] in ("", "\r", "\n"):
+            return None
+        return _character(text, at, before, said, ended=ended)
     if not before[-1:].isalnum() and (before.rstrip(" \t\r").endswith("\n") or not before.strip()):
         return None  # the text has not begun, or the break belongs to an earlier one
     end = newlines.end()
@@ -255,9 +263,9 @@ def _white(text: str, at: int, before: str, *, ended: bool, leaves_paragraphs: b
         return None  # a ruler; the line before it has the mark
     blank = newlines[0].count("\n") > 1
     pauses = blank or bool(_BLOCK_LINE.match(line) or _BLOCK_LINE.match(text, end))
-    if end == len(text) or not pauses or (blank and leaves_paragraphs) or not _needs_mark(before):
+    if end == len(text) or not pauses or (blank and leaves_paragraphs) or not _needs_mark(said):
         return None
-    return Match(end, ("\u3002" if _IS_WIDE.match(before.rstrip()[-1:]) else ".") + newlines[0].lstrip(" \t"))
+    return Match(end, ("\u3002" if _IS_WIDE.match(said.rstrip()[-1:]) else ".") + newlines[0].lstrip(" \t"))
 
 
 # --- inside a line ----------------------------------------------------------------------------------------------------
@@ -285,35 +293,70 @@ def _emphasis(text: str, at: int, before: str, *, ended: bool) -> Match | None:
     return _new(Match, (end, "", 0.0, False)) if opens or closes or glued else None
 
 
-def tag_match(text: str, at: int, before: str, *, ended: bool, names: Container[str] | None = None) -> Match | None:
-    """A run of tags, of which at most a pause is spoken. `names`: of these tags only."""
-    limit = min(len(text), at + _MAX_TAG_CHARS)
-    if names is None:
-        if found := _AUTOLINK.match(text, at, limit):
-            return Match(found.end(), found[1].removeprefix("mailto:"))
-        if _ARROW.match(text, at):
-            return _separator(_ARROW, text, at, before, ended=ended)
-        if not ended and _ARROW_BEGUN.match(text, at):
-            raise NeedMoreText
-    end, is_block = at, False
-    for _ in range(_MAX_RUN):
-        found = _TAG.match(text, end, limit)
-        if found is None:
-            break
-        name = (found[1] or "").lower()
-        if (names is not None and name not in names) or (end > at and name in _OTHER_RULES and text[end + 1] != "/"):
-            break
-        is_block |= name in BLOCKS
-        end = found.end()
-    may_go_on = end == len(text) or (limit == len(text) and _TAG_BEGUN.match(text, end))
-    if may_go_on and not ended:
+def _autolink(text: str, at: int, said: str, *, ended: bool) -> Match | None:
+    """An address between angle brackets, or an arrow."""
+    if found := _AUTOLINK.match(text, at, at + _MAX_TAG_CHARS):
+        return Match(found.end(), found[1].removeprefix("mailto:"))
+    if _ARROW.match(text, at):
+        return _separator(_ARROW, text, at, said, ended=ended)
+    if not ended and _ARROW_BEGUN.match(text, at):
         raise NeedMoreText
-    if end == at:
-        return None
-    if not is_block:
-        return Match(end, "")
-    space = "" if text[end : end + 1].isspace() or end == len(text) else " "
-    return Match(end, "." + space if _needs_mark(before) else space if before[-1:].strip() else "")
+    return None
+
+
+class TagReader:
+    """Finds runs of tags, of which at most a pause is spoken."""
+
+    def __init__(self, names: Container[str] | None = None) -> None:
+        """`names`: of these tags only."""
+        self._names = names
+
+    def match(self, text: str, at: int, said: str, *, ended: bool) -> Match | None:
+        end, is_block = self._run(text, at, ended=ended)
+        if end == at:
+            return None
+        if not is_block:
+            return Match(end, "")
+        space = "" if text[end : end + 1].isspace() or end == len(text) else " "
+        return Match(end, "." + space if _needs_mark(said) else space if said[-1:].strip() else "")
+
+    def after_white(self, text: str, at: int, said: str, *, ended: bool) -> Match | None:
+        """White space and the tags after it, if a mark belongs before both."""
+        if not _needs_mark(said):
+            return None
+        white = _WHITE_BEFORE_TAG.match(text, at)
+        if white is None:
+            return None
+        start = white.end()
+        if start == len(text) and not ended:
+            raise NeedMoreText
+        first = _TAG.match(text, start, start + _MAX_TAG_CHARS)
+        if first and (first[1] or "").lower() not in BLOCKS:
+            return None  # words before it need not wait for the end of the run
+        end, is_block = self._run(text, start, ended=ended)
+        if not is_block:
+            return None
+        return Match(end, "." if text[end : end + 1].isspace() or end == len(text) else f".{white[0]}")
+
+    def _run(self, text: str, at: int, *, ended: bool) -> tuple[int, bool]:
+        """The end of the tags, and whether there is a pause at one of them."""
+        limit = min(len(text), at + _MAX_TAG_CHARS)
+        end, is_block = at, False
+        for _ in range(_MAX_RUN):
+            found = _TAG.match(text, end, limit)
+            if found is None:
+                break
+            name = (found[1] or "").lower()
+            if (self._names is not None and name not in self._names) or (
+                end > at and name in _OTHER_RULES and text[end + 1] != "/"
+            ):
+                break
+            is_block |= name in BLOCKS
+            end = found.end()
+        may_go_on = end == len(text) or (limit == len(text) and _TAG_BEGUN.match(text, end))
+        if may_go_on and not ended:
+            raise NeedMoreText
+        return end, is_block
 
 
 def _link(text: str, at: int, before: str, *, ended: bool) -> Match | None:
@@ -343,7 +386,7 @@ def _entity(text: str, at: int, *, ended: bool) -> Match | None:
     return None
 
 
-def _separator(pattern: re.Pattern[str], text: str, at: int, before: str, *, ended: bool) -> Match | None:
+def _separator(pattern: re.Pattern[str], text: str, at: int, said: str, *, ended: bool) -> Match | None:
     """A dash, an arrow or the bar of a table: a pause between words."""
     found = pattern.match(text, at)
     if found is None:
@@ -352,14 +395,14 @@ def _separator(pattern: re.Pattern[str], text: str, at: int, before: str, *, end
     following = text[end : end + 1]
     if not following or following in "\r\n":
         return Match(end, "")
-    if not before.strip():
+    if not said.strip():
         return Match(end, "")
     if following in _MARK:
         return Match(end, "")
-    return Match(end, ", " if _needs_mark(before) else " " if not before[-1].isspace() else "")
+    return Match(end, ", " if _needs_mark(said) else " " if not said[-1].isspace() else "")
 
 
-def _dash(text: str, at: int, before: str, *, ended: bool) -> Match | None:
+def _dash(text: str, at: int, before: str, said: str, *, ended: bool) -> Match | None:
     found = _DASH_RUN.match(text, at)
     if found is None:
         return None
@@ -375,7 +418,7 @@ def _dash(text: str, at: int, before: str, *, ended: bool) -> Match | None:
     is_spaced = len(found[0]) > len(dash)
     if dash.isascii() and not (found[0][0] != "-" != found[0][-1] if is_spaced else (left + right).isalpha()):
         return Match(end, found[0])  # "--option"
-    return _separator(_DASH_RUN, text, at, before, ended=ended)
+    return _separator(_DASH_RUN, text, at, said, ended=ended)
 
 
 def _emoji(text: str, at: int, before: str, *, ended: bool) -> Match | None:
@@ -416,7 +459,7 @@ def _quotes(text: str, at: int, before: str, *, ended: bool) -> Match | None:
     return Match(end, folded(text[at:end]))
 
 
-def _character(text: str, at: int, before: str, *, ended: bool) -> Match | None:
+def _character(text: str, at: int, before: str, said: str, *, ended: bool) -> Match | None:
     char = text[at]
     if char in _FOLD_CHARS:
         run = _FOLD_RUN.match(text, at)
@@ -444,9 +487,9 @@ def _character(text: str, at: int, before: str, *, ended: bool) -> Match | None:
         if keycap:
             return Match(_run_end(keycap, ended=ended), "")
         return Match(at + 1, "") if before[-1:].isascii() else None
-    found = _dash(text, at, before, ended=ended) or _emoji(text, at, before, ended=ended)
+    found = _dash(text, at, before, said, ended=ended) or _emoji(text, at, before, ended=ended)
     if found is None and _ARROW.match(text, at):
-        found = _separator(_ARROW, text, at, before, ended=ended)
+        found = _separator(_ARROW, text, at, said, ended=ended)
     if found is None and char in "-=" and not ended and len(text) - at < 3:
         raise NeedMoreText
     return found

@@ -33,7 +33,7 @@ def has_break(text: str) -> bool:
 class BreakRule:
     starts = r"<(?=[bB/]|\Z)"
 
-    def match(self, text: str, at: int, *, ended: bool) -> Match | None:
+    def match(self, text: str, at: int, said: str, *, ended: bool) -> Match | None:
         if not _IS_TAG.match(text, at):
             return self._match_closing(text, at, ended=ended)
         end = text.find(">", at, at + _MAX_TAG_CHARS)
@@ -78,7 +78,7 @@ class ParagraphRule:
     def __init__(self, pause_s: float) -> None:
         self._pause_s = pause_s
 
-    def match(self, text: str, at: int, *, ended: bool) -> Match | None:
+    def match(self, text: str, at: int, said: str, *, ended: bool) -> Match | None:
         if not text[max(0, at - _WHITE_CONTEXT) : at].strip():
             return None  # the text has not begun, or this line break belongs to an earlier one
         spaces = _SPACES.match(text, at)

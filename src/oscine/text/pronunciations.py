@@ -84,7 +84,7 @@ class PronunciationRule:
             seconds = sorted({word[1] for word in entries})
             self.starts += rf"(?=(?i:[{''.join(map(re.escape, seconds))}])|\Z)"
 
-    def match(self, text: str, at: int, *, ended: bool) -> Match | None:
+    def match(self, text: str, at: int, said: str, *, ended: bool) -> Match | None:
         if at and _joined(text[at - 1], text[at]):
             return None
         window = text[at : at + self._max_chars]

@@ -47,8 +47,9 @@ class Rule(Protocol):
     def starts(self) -> str:
         """A regular expression without groups. The rule may match where it matches, and nowhere else."""
 
-    def match(self, text: str, at: int, *, ended: bool) -> Match | None:
-        """Looks at `text[at:]`, and at CONTEXT_CHARS before it. Raises NeedMoreText unless `ended`."""
+    def match(self, text: str, at: int, said: str, *, ended: bool) -> Match | None:
+        """Looks at `text[at:]`, and at CONTEXT_CHARS before it. `said`: as many of what is spoken before it since the
+        last pause. Raises NeedMoreText unless `ended`."""
 
 
 class TextScanner:
@@ -58,6 +59,7 @@ class TextScanner:
         # The group that matches is the first rule that may begin there.
         self._starts = re.compile("|".join(f"({rule.starts})" for rule in rules))
         self._text, self._at = "", 0  # the text, and how much of it was returned
+        self._said = ""
 
     @property
     def held(self) -> str:
@@ -75,14 +77,16 @@ class TextScanner:
     def _scan(self, added: str, *, ended: bool) -> Iterator[Piece]:
         text = self._text = self._text[max(0, self._at - CONTEXT_CHARS) :] + added
         at = passed = self._at = min(self._at, CONTEXT_CHARS)
-        search, rules, end = self._starts.search, self._rules, len(text)
+        search, rules, end, said = self._starts.search, self._rules, len(text), self._said
         while at < end and (start := search(text, at)):
             found = start.start()
+            since = found - CONTEXT_CHARS
+            before = (said + text[passed if passed > since else since : found])[-CONTEXT_CHARS:]
             try:
                 first = (start.lastindex or 1) - 1
-                match = rules[first][1](text, found, ended=ended)
+                match = rules[first][1](text, found, before, ended=ended)
                 if match is None and first + 1 < len(rules):
-                    match = self._later_match(text, found, first + 1, ended=ended)
+                    match = self._later_match(text, found, before, first + 1, ended=ended)
             except NeedMoreText:
                 end = found
                 break
@@ -98,14 +102,16 @@ class TextScanner:
                 yield _new(Piece, (text[passed:found], None, 0.0, False))
             at, spoken, pause_s, is_final = match
             passed = at
+            said = "" if pause_s else before + (text[found:at] if spoken is None else spoken)
             yield _new(Piece, (text[found:at], spoken, pause_s, is_final))
         if end > passed:
             yield Piece(text[passed:end])
         self._at = max(end, passed)
+        self._said = (said + text[passed : self._at])[-CONTEXT_CHARS:]
 
-    def _later_match(self, text: str, at: int, first: int, *, ended: bool) -> Match | None:
+    def _later_match(self, text: str, at: int, said: str, first: int, *, ended: bool) -> Match | None:
         """The match of the rules from `first` on."""
         for starts, match in self._rules[first:]:
-            if starts.match(text, at) and (found := match(text, at, ended=ended)):
+            if starts.match(text, at) and (found := match(text, at, said, ended=ended)):
                 return found
         return None

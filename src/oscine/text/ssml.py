@@ -8,11 +8,11 @@ from __future__ import annotations
 import html
 import re
 
-from oscine.text.cleaning import BLOCKS, folded, tag_match
+from oscine.text.cleaning import BLOCKS, TagReader, folded
 from oscine.text.english import words
 from oscine.text.english.numbers import MAX_DIGITS, decimal, digits, ordinal
 from oscine.text.options import TextLevel
-from oscine.text.scanner import CONTEXT_CHARS, Match, NeedMoreText
+from oscine.text.scanner import Match, NeedMoreText
 
 _MAX_ATTRIBUTES = 250  # characters
 _MAX_CONTENT = 200
@@ -74,10 +74,13 @@ def _listed(what: str, names: list[str]) -> str:
 
 class SsmlRule:
     def __init__(self, level: TextLevel, *, is_english: bool) -> None:
-        self.starts = _FIRST_LETTERS if level == "raw" else r"<(?=[sS]|\Z)"
+        self.starts = rf"{_FIRST_LETTERS}|\s{{1,64}}(?=<|\Z)" if level == "raw" else r"<(?=[sS]|\Z)"
         self._level, self._in_words = level, is_english and level == "spoken"
+        self._tags = TagReader(_TAGS)
 
-    def match(self, text: str, at: int, *, ended: bool) -> Match | None:
+    def match(self, text: str, at: int, said: str, *, ended: bool) -> Match | None:
+        if text[at].isspace():
+            return self._tags.after_white(text, at, said, ended=ended)
         if found := _ELEMENT.match(text, at):
             read = self._sub if found["name"].lower() == "sub" else self._say_as
             values = {
@@ -90,7 +93,7 @@ class SsmlRule:
             raise NeedMoreText
         if self._level != "raw" or not _is_ssml(text, at, ended=ended):
             return None  # the rule for cleaning takes tags out
-        return tag_match(text, at, text[max(0, at - CONTEXT_CHARS) : at], ended=ended, names=_TAGS)
+        return self._tags.match(text, at, said, ended=ended)
 
     def _sub(self, found: re.Match[str], values: dict[str, str]) -> Match | None:
         return None if (alias := values.get("alias")) is None else Match(found.end(), self._clean(alias))

@@ -50,7 +50,7 @@ class NormalizationRule:
         self._code = languages.code_of(name)
         self._guessed: str | None = None  # kept until words show another language
 
-    def match(self, text: str, at: int, *, ended: bool) -> Match | None:
+    def match(self, text: str, at: int, said: str, *, ended: bool) -> Match | None:
         char = text[at]
         if char.isalpha() and not self._may_begin(text, at, ended=ended):
             return None
