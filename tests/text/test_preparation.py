@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oscine.errors import RequestError
-from oscine.text.options import TextOptions
+from oscine.text.options import TextLevel, TextOptions
 from oscine.text.preparation import (
     Prepared,
     StreamingPreparation,
@@ -157,6 +157,37 @@ def test_a_segment_can_end_with_the_text_so_far() -> None:
     pieces = [result for result in results if isinstance(result, StreamPiece)]
     assert "".join(piece.text.spoken + "|" * piece.ends for piece in pieces) == "It costs five dollars| or less|"
     assert stream.end_segment() == stream.finish() == []
+
+
+@pytest.mark.parametrize("level", ["raw", "clean", "spoken"])
+@pytest.mark.parametrize("in_segment", [False, True])
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ('Wait here. <break time="1s"/> Go on.', "Wait here.|1.0|Go on."),
+        ('We have 5 <sub alias="apples">x</sub> to go.', "We have 5 apples to go."),
+        ("One\n<p>two</p>", "One.\ntwo."),
+    ],
+)
+def test_a_pause_within_a_tag_changes_nothing(level: TextLevel, in_segment: bool, text: str, read: str) -> None:
+    for cut in range(text.index("<") + 1, text.index(">")):
+        stream = StreamingPreparation(TextOptions(text_level=level), "english", SegmenterConfig())
+        results = stream.push(text[:cut])
+        results += stream.end_segment() if in_segment else stream.flush()
+        results += [*stream.push(text[cut:]), *stream.finish()]
+        said = [
+            f"|{result.seconds}|" if isinstance(result, Pause) else result.text.spoken
+            for result in results
+            if not isinstance(result, RequestError)
+        ]
+        expected = read.replace("5", "five") if level == "spoken" else read
+        assert "".join(said).replace(" |", "|").replace("| ", "|") == expected, cut
+
+
+def test_what_only_looks_like_a_tag_does_not_hold_a_pause_up() -> None:
+    stream = StreamingPreparation(TextOptions(text_level="clean"), "english", SegmenterConfig())
+    results = [*stream.push("I love you <3"), *stream.end_segment()]
+    assert "".join(result.text.spoken for result in results if isinstance(result, StreamPiece)) == "I love you <3"
 
 
 def test_words_before_a_bad_tag_are_spoken_and_the_rest_is_dropped() -> None:

@@ -103,6 +103,11 @@ class Chain:
         """The text that was not returned yet, as far as it was prepared."""
         return "".join([*(link.stage.held for link in reversed(self._links)), self._first.held])
 
+    @property
+    def held_first(self) -> str:
+        """The text that the first stage holds, as it was written."""
+        return self._first.held
+
     def push(self, text: str) -> Iterable[Piece]:
         """Raises what a stage raises, after the pieces before it."""
         return self._through(self._first.push(text), self._links)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from oscine.text.ssml import SsmlRule, has_tags
 
 Prepared = SpokenText | Pause
 _SLICE_CHARS = 4096  # prepared at once
+_TAG_WAITS = re.compile(r"\s*<(?:[A-Za-z/!?]|\Z)")
 NO_WORDS = 'the text has no words, only marks; give at least one word to speak, or set text_level to "raw"'
 
 
@@ -212,7 +214,7 @@ class StreamingPreparation:
 
     def flush(self) -> list[StreamResult]:
         """The text paused: its words are returned as if it had ended. A tag still waits for its end."""
-        if self._scanner is None or not self._scanner.held or self._scanner.held.startswith("<"):
+        if self._scanner is None or not self._scanner.held or _TAG_WAITS.match(self._scanner.held_first):
             return []
         return self._prepared(self._scanner.finish())
 
