@@ -54,6 +54,8 @@ CASES = {
     "<speak>Hi</speak> <think>so</think>": "Hi so",
     "5 < 6 &lt;3 and x <y and y> z": "5 < 6 <3 and x <y and y> z",
     "<https://a.b/c> or <a@b.c>": "https://a.b/c or a@b.c",
+    "Mail <007@mi6.uk> now, 5<6\uff0c<3": "Mail 007@mi6.uk now, 5<6\uff0c<3",
+    "the <s>old</s> new": "the old new",
     "<a href=\"x\" title='y'>link</a><!-- no -->": "link",
     # lines
     "Shopping list\n\nMilk\nand eggs": "Shopping list.\n\nMilk\nand eggs",
@@ -94,7 +96,7 @@ PIECES += [
     "你",
     "\r",
 ]
-PIECES += ["\t", "«"]
+PIECES += ["\t", "«", "@", "<s>", "<speak>", "</speak>", ' x="', '"']
 
 
 @settings(max_examples=400, deadline=None)

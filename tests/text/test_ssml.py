@@ -131,11 +131,55 @@ def test_a_text_of_tags_only_is_refused(level: TextLevel) -> None:
         ("<think>a</think> <amazon:effect name='x'>b</amazon:effect>", "unknown tags: <amazon:effect>, <think>"),
         ("<say-as interpret-as='shout'>a</say-as>", "unknown values of interpret-as: shout"),
         ("".join(f"<x{n}>" for n in range(20)), "unknown tags: <x0>, .* and others"),
+        ("x <y and z> w, if i <len and n> 0", None),
+        ("<lexicon uri='x'/><metadata><foo/></metadata>", "without .*: <lexicon>, <metadata>; unknown tags: <foo>"),
+        (f"<prosody rate='{'x' * 300}'>a</prosody>", "without effect, .*: <prosody>"),
     ],
 )
 def test_tags_without_effect_are_named(text: str, warning: str | None) -> None:
-    found = tag_warning(text)
+    found = tag_warning(text, "clean")
     assert (found is None) if warning is None else re.fullmatch(warning, found or "")
+
+
+def test_tags_that_a_raw_text_speaks_are_not_named() -> None:
+    assert tag_warning("vector<int> <think>a</think>", "raw") is None
+    assert tag_warning("<voice>a</voice>", "raw") == "without effect, only their content is spoken: <voice>"
+
+
+LONG = "x" * 225
+NAMESPACES = " ".join(f'xmlns:n{number}="http://www.example.org/{number}"' for number in range(12))
+
+
+@pytest.mark.parametrize("level", ["raw", "clean"])
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ('<?xml version="1.0"?>\n<!DOCTYPE speak SYSTEM "s.dtd">\n<speak>Hi <!-- no -->you</speak>', "Hi you"),
+        ("<speak>One <![CDATA[a < b]]></speak>", "One a < b"),
+        (f'Hello <audio src="https://example.org/{LONG}.mp3"/>there', "Hello there"),
+        (f"<speak {NAMESPACES}>Hi</speak>", "Hi"),
+        ('<phoneme ph="a>b">one</phoneme> <prosody pitch="<5">two</prosody>', "one two"),
+        ('<sub alias="a > b">x</sub>', "a > b"),
+        (f"<sub alias='{LONG}{LONG}'>x</sub>", LONG + LONG),
+        (f"<sub alias='{LONG}{LONG}{LONG}'>x</sub>", "x"),
+    ],
+)
+def test_what_xml_allows_is_no_text(level: TextLevel, text: str, read: str) -> None:
+    assert spoken(text, level) == read
+    assert [one for one, _ in streamed([*text], level, "english")] == [
+        one for one, _ in streamed([text], level, "english")
+    ]  # type: ignore[misc]
+
+
+def test_comments_of_a_raw_text_without_ssml_are_text() -> None:
+    assert spoken("a <!-- b --> <?php c ?>", "raw") == "a <!-- b --> <?php c ?>"
+
+
+@pytest.mark.parametrize("level", ["raw", "clean", "spoken"])
+def test_s_is_a_sentence_in_ssml_only(level: TextLevel) -> None:
+    assert spoken("<speak><s>One</s><s>Two</s></speak> <p>x</p>", level).startswith("One. Two. ")
+    html = "the <s>old</s> new, <speak></speak>x<s>y</s>"
+    assert spoken(html, "clean") == "the old new, xy"
 
 
 PIECES = [
@@ -166,6 +210,13 @@ PIECES += [
     ". ",
     "&",
     "\n",
+    "<?xml ",
+    "?>",
+    "<!--",
+    "-->",
+    "<![CDATA[",
+    "]]>",
+    '<audio src="',
     "  <p>",
     "</s>",
     "</p>",

@@ -31,6 +31,7 @@ from oscine.errors import OscineError, RequestError, VoiceError
 from oscine.request import SpeechRequest, Turn, naming_turn, turns_of
 from oscine.speech.capabilities import unsupported_script
 from oscine.speech.result import Speech, format_named, format_of, sound_device
+from oscine.text.options import TextLevel, asked_level
 from oscine.text.ssml import tag_warning
 
 if TYPE_CHECKING:
@@ -176,6 +177,14 @@ def choose_voice(
     return voice
 
 
+def _tag_warnings(requests: list[SpeechRequest], default: TextLevel) -> Iterator[str | None]:
+    texts: dict[TextLevel, str] = {}
+    for request in filter(lambda one: one.markup, requests):
+        level = asked_level(request) or default
+        texts[level] = f"{texts.get(level, '')} {request.written}"
+    return (tag_warning(text, level) for level, text in texts.items())
+
+
 def speak(
     tts: Oscine,
     requests: list[SpeechRequest],
@@ -190,8 +199,8 @@ def speak(
 
     tts.check(requests)  # before anything is shown or written
     texts = " ".join(request.written for request in requests)
-    marked = " ".join(request.written for request in requests if request.markup)
-    for warning in filter(None, (unsupported_script(texts, tts.config.card("")), tag_warning(marked))):
+    card = tts.config.card("")
+    for warning in filter(None, (unsupported_script(texts, card), *_tag_warnings(requests, card.text_level))):
         console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
     rate_hz = requests[0].sample_rate or tts.sample_rate
     begun_s = time.perf_counter()

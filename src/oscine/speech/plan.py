@@ -28,7 +28,7 @@ from oscine.speech.phrase_cache import CacheUse
 from oscine.speech.script import Scripted, prepare_turns, spoken_items, spoken_turn
 from oscine.speech.words import AsyncAligner, check_aligner
 from oscine.text.cleaning import is_plain
-from oscine.text.options import ENGLISH, TextOptions, asked_level, level_of, text_language
+from oscine.text.options import ENGLISH, TextLevel, TextOptions, asked_level, level_of, text_language
 from oscine.text.preparation import StreamingPreparation, check_text_options, prepare_text
 from oscine.text.segmenter import SegmenterConfig
 from oscine.text.spoken_text import SpokenText
@@ -77,7 +77,7 @@ class SpeechPlan:
 
     def warning_about(self, segment: str) -> str | None:
         """What a client should know about a segment of a streaming text."""
-        tags = tag_warning(segment) if self.request.markup else None
+        tags = tag_warning(segment, self.request.text_level) if self.request.markup else None
         return "; ".join(filter(None, (unsupported_script(segment, self.model.card), tags))) or None
 
     @property
@@ -171,7 +171,7 @@ class SpeechPlanner:
             field_warnings=(
                 *clip_warnings,
                 *([_EXPERIMENTAL] if any(_is_experimental(one, card) for one in voices) else []),
-                *await self._tag_warnings(written if request.markup else ""),
+                *await self._tag_warnings(written if request.markup else "", spoken.text_level),
             ),
         )
 
@@ -262,11 +262,11 @@ class SpeechPlanner:
             return prepare_text(*given)
         return await self._texts.run_while_wanted(prepare_text, *given)
 
-    async def _tag_warnings(self, text: str) -> list[str]:
+    async def _tag_warnings(self, text: str, level: TextLevel | None) -> list[str]:
         if "<" not in text:
             return []
         is_short = len(text) <= _MAX_INLINE_CHARS
-        warning = tag_warning(text) if is_short else await self._texts.run(tag_warning, text)
+        warning = tag_warning(text, level) if is_short else await self._texts.run(tag_warning, text, level)
         return [warning] if warning else []
 
     def preparation(self, plan: SpeechPlan | None, turn: SpokenTurn | None = None) -> StreamingPreparation:

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from oscine.text.scanner import CONTEXT_CHARS, Match, NeedMoreText
 
-_MAX_TAG_CHARS = 300
+_MAX_TAG_CHARS = 1000
 _MAX_LINK_CHARS = 200  # of its text; at most CONTEXT_CHARS, so that its end sees its start
 _MAX_URL_CHARS = 1000
 _MAX_RULER_CHARS = 200
@@ -65,16 +65,29 @@ _ENTITY = re.compile(r"&(?:[A-Za-z][A-Za-z0-9]{1,30}|#\d{1,7}|#[xX][0-9a-fA-F]{1
 _ENTITY_BEGUN = re.compile(r"&(?:[A-Za-z][A-Za-z0-9]{0,30}|#\d{0,7}|#[xX][0-9a-fA-F]{0,6})?\Z")
 _ESCAPED = re.compile(r"\\([\\`*_{}\[\]()#+\-.!~|<>])")
 
-_ATTRIBUTE = r"""\s+[\w:@.\-]+\s*=\s*(?:"[^"<>]*"|'[^'<>]*'|[^\s"'<>=]+)"""
-_TAG = re.compile(rf"</?([A-Za-z][\w:.\-]*)(?:{_ATTRIBUTE})*\s*/?>|<!--(?:[^-]++|-(?!->))*+-->|<![A-Za-z][^<>]*>")
-_AUTOLINK = re.compile(r"<((?:https?://|mailto:|www\.)[^\s<>]+|[^\s<>@]+@[^\s<>@]+)>")
+_NAME = r"[A-Za-z][\w:.\-]{0,60}"
+_ATTRIBUTE = r"""\s+[\w:@.\-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>=]+)"""
+NAMED_TAG = rf"</?({_NAME})(?:{_ATTRIBUTE})*+\s*/?>"
+_TAG = re.compile(rf"{NAMED_TAG}|<!--(?:[^-]++|-(?!->)){{0,250}}+-->|<![A-Za-z][^<>]*>|<\?[A-Za-z][^<>]*\?>")
+_PROLOG = re.compile(r"<(?:\?xml|!doctype\s+speak)\b", re.IGNORECASE)
+_CDATA_START = "<![CDATA["
+_CDATA = re.compile(r"<!\[CDATA\[((?:[^\]]++|\](?!\]>))*+)\]\]>")
+_URL_START = r"(?:https?://|mailto:|www\.)"
+_MAIL = rf"[^\s<>@{_WIDE}]"
+_AUTOLINK = re.compile(rf"<({_URL_START}[^\s<>]+|{_MAIL}{{1,64}}@{_MAIL}+)>")
+_AUTOLINK_BEGUN = re.compile(rf"<(?:{_URL_START}[^\s<>]*|{_MAIL}{{0,64}}(?:@{_MAIL}*)?)\Z")
 _WHITE_BEFORE_TAG = re.compile(r"\s{1,64}(?=<|\Z)")
-_TAG_BEGUN = re.compile(r"<(?:[/!]?(?:[A-Za-z][^<>]*|--(?:[^-]++|-(?!->))*-?-?|-?))?\Z")
+_TAG_BEGUN = re.compile(
+    rf"<(?:/?(?:{_NAME}(?:{_ATTRIBUTE})*+"
+    r"""(?:\s+(?:[\w:@.\-]+\s*(?:=\s*(?:"[^"]*|'[^']*)?)?)?|\s*/)?)?"""
+    r"|!(?:--?|--(?:[^-]++|-(?!->)){0,260}+|[A-Za-z][^<>]*)?|\?(?:[A-Za-z][^<>]*)?)?\Z"
+)
 # Tags with a pause before and after them.
 _BLOCK_NAMES = """address article aside blockquote body br caption center dd div dl dt fieldset figcaption figure footer
-form h1 h2 h3 h4 h5 h6 head header hr html legend li main nav ol option p paragraph pre s section sentence table tbody
+form h1 h2 h3 h4 h5 h6 head header hr html legend li main nav ol option p paragraph pre section sentence table tbody
 td tfoot th thead title tr ul"""
 BLOCKS = frozenset(_BLOCK_NAMES.split())
+_SENTENCE = "s"  # of SSML, where it is a block; in HTML it is struck through
 _OTHER_RULES = frozenset({"break", "sub", "say-as"})  # a run of tags ends before them
 _LABEL = rf"[^\[\]\n]{{1,{_MAX_LINK_CHARS - 4}}}"
 _ADDRESS = rf"\([^()\s]{{1,{_MAX_URL_CHARS}}}(?: \"[^\"\n]{{0,100}}\")?\)"
@@ -108,7 +121,8 @@ _TRANSPARENT = re.compile(
 )
 
 _STARTS = (
-    rf"[ \t]{{1,8}}(?=[-=<]{{0,3}}\r?\Z|\r?\n|{_EMOJI}|[{_DASHES}{_ARROWS}|]|--|<?[-=]{{1,2}}>|</?[A-Za-z])|\r?\n|\r\Z"
+    rf"[ \t]{{1,8}}(?=[-=<]{{0,3}}\r?\Z|\r?\n|{_EMOJI}|[{_DASHES}{_ARROWS}|]|--|<?[-=]{{1,2}}>|</?(?:[A-Za-z]|\Z))"
+    r"|\r?\n|\r\Z"
     rf"|(?m:^)(?=[ \t]{{0,12}}(?:[{_BULLETS}#>|`~=_]|\Z))"
     rf"|[{''.join(map(re.escape, [*_FOLDED, *_QUOTES]))}{_DASHES}{_ARROWS}]"
     rf"|[{_INVISIBLE}{_CONTROLS}\u20e3{_JOINERS}{_STYLED}]"
@@ -159,9 +173,9 @@ class CleaningRule:
         if char in "*_~`":
             return _emphasis(text, at, before, ended=ended)
         if char == "<":
-            return self._tags and (
-                _autolink(text, at, said, ended=ended) or self._tags.match(text, at, said, ended=ended)
-            )
+            if self._tags is None:
+                return None
+            return _autolink(text, at, said, ended=ended) or self._tags.match(text, at, said, ended=ended)
         if char in "[]!":
             return _link(text, at, before, ended=ended)
         if char == "&":
@@ -248,8 +262,9 @@ def _white(text: str, at: int, before: str, said: str, *, ended: bool, leaves_pa
         visible = _WHITE.match(text, at).end()  # type: ignore[union-attr]
         if text.startswith("|", visible):
             return _separator(_PIPE, text, at, said, ended=ended)
-        if text[visible : visible + 1] in ("", "\r", "\n"):
-            return None
+        following = text[visible : visible + 2]
+        if following[:1] in ("", "\r", "\n") or (following[0] == "<" and following[1:] not in ("-", "=")):
+            return None  # not even an arrow
         return _character(text, at, before, said, ended=ended)
     if not before[-1:].isalnum() and (before.rstrip(" \t\r").endswith("\n") or not before.strip()):
         return None  # the text has not begun, or the break belongs to an earlier one
@@ -299,7 +314,9 @@ def _autolink(text: str, at: int, said: str, *, ended: bool) -> Match | None:
         return Match(found.end(), found[1].removeprefix("mailto:"))
     if _ARROW.match(text, at):
         return _separator(_ARROW, text, at, said, ended=ended)
-    if not ended and _ARROW_BEGUN.match(text, at):
+    if not ended and (
+        _ARROW_BEGUN.match(text, at) or (len(text) - at < _MAX_TAG_CHARS and _AUTOLINK_BEGUN.match(text, at))
+    ):
         raise NeedMoreText
     return None
 
@@ -308,11 +325,15 @@ class TagReader:
     """Finds runs of tags, of which at most a pause is spoken."""
 
     def __init__(self, names: Container[str] | None = None) -> None:
-        """`names`: of these tags only."""
+        """`names`: of these tags only, and what XML puts around them."""
         self._names = names
+        self._is_ssml = False  # within <speak>
 
     def match(self, text: str, at: int, said: str, *, ended: bool) -> Match | None:
-        end, is_block = self._run(text, at, ended=ended)
+        reads_cdata = text[at + 1 : at + 2] in ("", "!") and (self._names is None or self._is_ssml)
+        if reads_cdata and (literal := _cdata(text, at, ended=ended)):
+            return literal
+        end, is_block, self._is_ssml = self._run(text, at, ended=ended)
         if end == at:
             return None
         if not is_block:
@@ -330,33 +351,58 @@ class TagReader:
         start = white.end()
         if start == len(text) and not ended:
             raise NeedMoreText
-        first = _TAG.match(text, start, start + _MAX_TAG_CHARS)
-        if first and (first[1] or "").lower() not in BLOCKS:
+        limit = start + _MAX_TAG_CHARS
+        first = _TAG.match(text, start, limit)
+        if first is None and (ended or len(text) > limit):
+            return None
+        if first and not _is_block((first[1] or "").lower(), is_ssml=self._is_ssml):
             return None  # words before it need not wait for the end of the run
-        end, is_block = self._run(text, start, ended=ended)
+        end, is_block, is_ssml = self._run(text, start, ended=ended)
         if not is_block:
             return None
+        self._is_ssml = is_ssml
         return Match(end, "." if text[end : end + 1].isspace() or end == len(text) else f".{white[0]}")
 
-    def _run(self, text: str, at: int, *, ended: bool) -> tuple[int, bool]:
-        """The end of the tags, and whether there is a pause at one of them."""
+    def _run(self, text: str, at: int, *, ended: bool) -> tuple[int, bool, bool]:
+        """The end of the tags, whether there is a pause at one of them, and whether <speak> is open after them."""
         limit = min(len(text), at + _MAX_TAG_CHARS)
-        end, is_block = at, False
+        end, is_block, is_ssml = at, False, self._is_ssml
         for _ in range(_MAX_RUN):
             found = _TAG.match(text, end, limit)
             if found is None:
                 break
             name = (found[1] or "").lower()
-            if (self._names is not None and name not in self._names) or (
-                end > at and name in _OTHER_RULES and text[end + 1] != "/"
-            ):
+            opens = text[end + 1] != "/"
+            if end > at and name in _OTHER_RULES and opens:
                 break
-            is_block |= name in BLOCKS
+            if self._leaves(name, text, end, is_ssml=is_ssml):
+                break
+            is_ssml = opens if name == "speak" else is_ssml
+            is_block |= _is_block(name, is_ssml=is_ssml)
             end = found.end()
         may_go_on = end == len(text) or (limit == len(text) and _TAG_BEGUN.match(text, end))
         if may_go_on and not ended:
             raise NeedMoreText
-        return end, is_block
+        return end, is_block, is_ssml
+
+    def _leaves(self, name: str, text: str, at: int, *, is_ssml: bool) -> bool:
+        """Whether the tag is text. Comments and the like have no name."""
+        if self._names is None or name in self._names:
+            return False
+        return name != "" or not (is_ssml or _PROLOG.match(text, at))
+
+
+def _is_block(name: str, *, is_ssml: bool) -> bool:
+    return name in BLOCKS or (is_ssml and name == _SENTENCE)
+
+
+def _cdata(text: str, at: int, *, ended: bool) -> Match | None:
+    if found := _CDATA.match(text, at, at + _MAX_TAG_CHARS):
+        return Match(found.end(), folded(found[1]))
+    left = len(text) - at
+    if not ended and left < _MAX_TAG_CHARS and text.startswith(_CDATA_START[:left], at):
+        raise NeedMoreText
+    return None
 
 
 def _link(text: str, at: int, before: str, *, ended: bool) -> Match | None:

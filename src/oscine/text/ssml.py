@@ -8,24 +8,23 @@ from __future__ import annotations
 import html
 import re
 
-from oscine.text.cleaning import BLOCKS, TagReader, folded
+from oscine.text.cleaning import BLOCKS, NAMED_TAG, TagReader, folded
 from oscine.text.english import words
 from oscine.text.english.numbers import MAX_DIGITS, decimal, digits, ordinal
 from oscine.text.options import TextLevel
 from oscine.text.scanner import Match, NeedMoreText
 
-_MAX_ATTRIBUTES = 250  # characters
-_MAX_CONTENT = 200
+_MAX_CHARS = 500  # of `sub` and `say-as`, tags included
 _MAX_NAMES = 8  # in a warning
 
+_ATTRIBUTES = r"""(?:[^<>"']++|"[^"]*"|'[^']*')*+"""
 _ELEMENT = re.compile(
-    rf"<(?P<name>sub|say-as)(?=\s)(?P<attributes>[^<>]{{0,{_MAX_ATTRIBUTES}}}+)(?<!/)>"
-    rf"(?P<content>[^<>]{{0,{_MAX_CONTENT}}}+)</(?P=name)\s{{0,8}}>",
+    rf"<(?P<name>sub|say-as)(?=\s)(?P<attributes>{_ATTRIBUTES})(?<!/)>(?P<content>[^<>]*+)</(?P=name)\s*>",
     re.IGNORECASE,
 )
 _ELEMENT_BEGUN = re.compile(
-    rf"<(?:s(?:ub?|ay?-?a?s?)?|(?:sub|say-as)\s[^<>]{{0,{_MAX_ATTRIBUTES}}}+"
-    rf"(?:>[^<>]{{0,{_MAX_CONTENT}}}+(?:<(?:/[a-z-]{{0,6}}\s{{0,8}})?)?)?)?\Z",
+    rf"<(?:s(?:ub?|ay?-?a?s?)?|(?:sub|say-as)\s{_ATTRIBUTES}"
+    r"""(?:"[^"]*|'[^']*|>[^<>]*+(?:<(?:/[a-z-]{0,6}\s*)?)?)?)?\Z""",
     re.IGNORECASE,
 )
 _ATTRIBUTE = re.compile(r"""([\w:.\-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
@@ -33,7 +32,9 @@ _CARDINAL = re.compile(rf"[-+]?\d(?:[\d,]{{0,{MAX_DIGITS}}}\d)?(?:\.\d{{1,9}})?"
 _ORDINAL = re.compile(r"(\d{1,9})(?:st|nd|rd|th)?")
 
 _PLAIN = frozenset({"speak", "p", "paragraph", "s", "sentence", "w", "token", "sub", "say-as"})
-_WITHOUT_EFFECT = frozenset({"audio", "emphasis", "lang", "mark", "phoneme", "prosody", "voice"})
+_WITHOUT_EFFECT = frozenset(
+    {"audio", "desc", "emphasis", "lang", "lexicon", "mark", "metadata", "phoneme", "prosody", "voice"}
+)
 _TAGS = _PLAIN | _WITHOUT_EFFECT
 _LETTERS = frozenset({"characters", "spell-out", "verbatim"})
 _AS_READ = frozenset({"address", "currency", "date", "fraction", "name", "time", "unit"})  # as without a tag
@@ -42,26 +43,27 @@ _INLINE = """a abbr b bdi bdo big button cite code col colgroup data del details
 kbd label link meta nobr q rp rt ruby samp script select small source span strike strong style summary sup svg template
 time title track tt u var video wbr"""
 _KNOWN = _TAGS | BLOCKS | {"break", *_INLINE.split()}
-_FIRST_LETTERS = rf"<(?=/?(?:[{''.join(sorted({tag[0] + tag[0].upper() for tag in _TAGS}))}]|\Z))"
+_FIRST_LETTERS = rf"<(?=/?(?:[{''.join(sorted({tag[0] + tag[0].upper() for tag in _TAGS}))}]|\Z)|[!?])"
 _NAME = re.compile(r"</?([A-Za-z\-]{0,16})")
-_NAMED = re.compile(r"</?([A-Za-z][A-Za-z0-9:_\-]{0,40})(?:\s[^<>]{0,250})?/?>")
+_NAMED = re.compile(NAMED_TAG)
+_MAY_BE_TAG = re.compile(rf"<(?:/?(?:{'|'.join(_TAGS)})[\s/>]|\?xml|!doctype)", re.IGNORECASE)
 _NAMED_KIND = re.compile(r"""<say-as\s[^<>]{0,200}?interpret-as\s*=\s*["']([A-Za-z0-9:_\-]{1,40})["']""", re.IGNORECASE)
 
 
 def has_tags(text: str) -> bool:
     """Whether a tag of SSML may be in the text: a quick check."""
-    return "<" in text and any(name.lower() in _TAGS for name in set(_NAMED.findall(text)))
+    return "<" in text and _MAY_BE_TAG.search(text) is not None
 
 
-def tag_warning(text: str) -> str | None:
-    """Names the tags that change nothing, and those that are unknown."""
+def tag_warning(text: str, level: TextLevel | None) -> str | None:
+    """Names the tags that change nothing, and those that are unknown. At the level *raw*, these are spoken."""
     if "<" not in text:
         return None
     names = {name.lower() for name in set(_NAMED.findall(text))}
     kinds = {kind.lower() for kind in set(_NAMED_KIND.findall(text))} - _KINDS
     found = [
         _listed("without effect, only their content is spoken", [f"<{name}>" for name in names & _WITHOUT_EFFECT]),
-        _listed("unknown tags", [f"<{name}>" for name in names - _KNOWN]),
+        _listed("unknown tags", [f"<{name}>" for name in names - _KNOWN if level != "raw"]),
         _listed("unknown values of interpret-as", [*kinds]),
     ]
     return "; ".join(filter(None, found)) or None
@@ -81,7 +83,7 @@ class SsmlRule:
     def match(self, text: str, at: int, said: str, *, ended: bool) -> Match | None:
         if text[at].isspace():
             return self._tags.after_white(text, at, said, ended=ended)
-        if found := _ELEMENT.match(text, at):
+        if found := _ELEMENT.match(text, at, at + _MAX_CHARS):
             read = self._sub if found["name"].lower() == "sub" else self._say_as
             values = {
                 name.lower(): html.unescape(one or other)
@@ -89,7 +91,7 @@ class SsmlRule:
             }
             if (match := read(found, values)) is not None:
                 return match
-        elif not ended and _ELEMENT_BEGUN.match(text, at):
+        elif not ended and len(text) - at < _MAX_CHARS and _ELEMENT_BEGUN.match(text, at):
             raise NeedMoreText
         if self._level != "raw" or not _is_ssml(text, at, ended=ended):
             return None  # the rule for cleaning takes tags out
@@ -114,6 +116,8 @@ class SsmlRule:
 
 
 def _is_ssml(text: str, at: int, *, ended: bool) -> bool:
+    if text[at + 1 : at + 2] in ("!", "?"):
+        return True  # what XML puts around it
     found = _NAME.match(text, at)
     assert found is not None
     name = found[1].lower()
