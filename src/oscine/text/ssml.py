@@ -10,6 +10,7 @@ import re
 
 from oscine.text.cleaning import BLOCKS, NAMED_TAG, TagReader, folded
 from oscine.text.english import words
+from oscine.text.english.lexicon import CURRENCIES, SYMBOLS
 from oscine.text.english.numbers import MAX_DIGITS, decimal, digits, ordinal
 from oscine.text.options import TextLevel
 from oscine.text.scanner import Match, NeedMoreText
@@ -29,7 +30,12 @@ _ELEMENT_BEGUN = re.compile(
 )
 _ATTRIBUTE = re.compile(r"""([\w:.\-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 _CARDINAL = re.compile(rf"[-+]?\d(?:[\d,]{{0,{MAX_DIGITS}}}\d)?(?:\.\d{{1,9}})?")
-_ORDINAL = re.compile(r"(\d{1,9})(?:st|nd|rd|th)?")
+_ORDINAL = re.compile(r"(\d{1,3}(?:,\d{3}){1,3}|\d{1,9})(?:st|nd|rd|th)?", re.IGNORECASE)
+_MARKS = ".,;:!?"
+# Next to words, what is written out needs a space. Of what follows, only what no other rule reads.
+_WRITTEN_OUT = frozenset("0123456789").union(SYMBOLS, CURRENCIES)
+_END = "</say-as>"
+_FOLLOWING = rf"(?<={_END[:2]}(?i:{_END[2:-1]})>)[\d%$\u20ac\xa3\xa5\u20b9+@#\xd7\xf7\xb0\xb2\xb3\xb1/^\xa7-]"
 
 _PLAIN = frozenset({"speak", "p", "paragraph", "s", "sentence", "w", "token", "sub", "say-as"})
 _WITHOUT_EFFECT = frozenset(
@@ -76,20 +82,23 @@ def _listed(what: str, names: list[str]) -> str:
 
 class SsmlRule:
     def __init__(self, level: TextLevel, *, is_english: bool) -> None:
-        self.starts = rf"{_FIRST_LETTERS}|\s{{1,64}}(?=<|\Z)" if level == "raw" else r"<(?=[sS]|\Z)"
+        self.starts = rf"{_FIRST_LETTERS}|\s{{1,64}}(?=<|\Z)" if level == "raw" else rf"<(?=[sS]|\Z)|{_FOLLOWING}"
         self._level, self._in_words = level, is_english and level == "spoken"
         self._tags = TagReader(_TAGS)
 
     def match(self, text: str, at: int, said: str, *, ended: bool) -> Match | None:
         if text[at].isspace():
             return self._tags.after_white(text, at, said, ended=ended)
+        if text[at] != "<":
+            return self._apart_from_words(text, at, said, ended=ended)
         if found := _ELEMENT.match(text, at, at + _MAX_CHARS):
-            read = self._sub if found["name"].lower() == "sub" else self._say_as
             values = {
                 name.lower(): html.unescape(one or other)
                 for name, one, other in _ATTRIBUTE.findall(found["attributes"])
             }
-            if (match := read(found, values)) is not None:
+            is_sub = found["name"].lower() == "sub"
+            match = self._sub(found, values) if is_sub else self._say_as(found, values, said)
+            if match is not None:
                 return match
         elif not ended and len(text) - at < _MAX_CHARS and _ELEMENT_BEGUN.match(text, at):
             raise NeedMoreText
@@ -100,7 +109,7 @@ class SsmlRule:
     def _sub(self, found: re.Match[str], values: dict[str, str]) -> Match | None:
         return None if (alias := values.get("alias")) is None else Match(found.end(), self._clean(alias))
 
-    def _say_as(self, found: re.Match[str], values: dict[str, str]) -> Match | None:
+    def _say_as(self, found: re.Match[str], values: dict[str, str], said: str) -> Match | None:
         kind, form = values.get("interpret-as", "").lower(), values.get("format", "").lower()
         content = self._clean(html.unescape(found["content"]))
         if not kind or not content:
@@ -108,7 +117,20 @@ class SsmlRule:
         if not self._in_words:
             return Match(found.end(), _apart(content, kind))
         spoken = _spoken_as(content, kind, form)
-        return Match(found.end(), content if spoken is None else spoken, is_final=spoken is not None)
+        if spoken is None:
+            return Match(found.end(), content)
+        is_glued = said[-1:] in _WRITTEN_OUT or found.string[found.start() - len(_END) : found.start()].lower() == _END
+        return Match(found.end(), f" {spoken}" if is_glued else spoken, is_final=True)
+
+    def _apart_from_words(self, text: str, at: int, said: str, *, ended: bool) -> Match | None:
+        """What follows a `say-as`."""
+        if not self._in_words or not said[-1:].isalpha():
+            return None
+        if text[at] == "-" and not text[at + 1 : at + 2].isalnum():
+            if at + 1 == len(text) and not ended:
+                raise NeedMoreText
+            return None
+        return Match(at + 1, f" {text[at]}")
 
     def _clean(self, text: str) -> str:
         line = " ".join(text.replace("<", " ").split())
@@ -130,10 +152,13 @@ def _apart(content: str, kind: str) -> str:
     """Characters and digits one by one, in any language."""
     if kind in _LETTERS:
         return " ".join(content.replace(" ", ""))
+    if any(map(str.isalpha, content)):
+        return content
+    marks = content[len(content.rstrip(_MARKS)) :]
     if kind == "digits":
-        return " ".join(re.findall(r"\d", content)) or content
+        return " ".join(re.findall(r"\d", content)) + marks
     if kind == "telephone":
-        return ", ".join(" ".join(group) for group in re.findall(r"\+?\d+", content)) or content
+        return ", ".join(" ".join(group) for group in re.findall(r"\+?\d+", content)) + marks
     return content
 
 
@@ -141,6 +166,16 @@ def _spoken_as(content: str, kind: str, form: str) -> str | None:
     """In English words; None: as the text around it is read."""
     if kind in _LETTERS:
         return words.spelled(content)
+    core = content.rstrip(_MARKS)
+    spoken = _number_as(core, kind, form)
+    return spoken and spoken + content[len(core) :]
+
+
+def _number_as(content: str, kind: str, form: str) -> str | None:
+    if kind == "ordinal" and (found := _ORDINAL.fullmatch(content)):
+        return ordinal(int(found[1].replace(",", "")))
+    if any(map(str.isalpha, content)):
+        return None
     if kind == "digits":
         return " ".join(digits(group) for group in re.findall(r"\d+", content)) or None
     if kind == "telephone":
@@ -148,13 +183,19 @@ def _spoken_as(content: str, kind: str, form: str) -> str | None:
     if kind in ("cardinal", "number") and _CARDINAL.fullmatch(content):
         sign = {"-": "minus ", "+": "plus "}.get(content[0], "")
         return sign + decimal(content.lstrip("+-"))
-    if kind == "ordinal" and (found := _ORDINAL.fullmatch(content)):
-        return ordinal(int(found[1]))
-    parts = dict(zip(form, re.findall(r"\d+", content), strict=False)) if kind == "date" else {}
-    if (
-        {"d", "m"} <= parts.keys() <= set("dmy")
-        and len(parts.get("y", "2000")) in (2, 4)
-        and max(map(len, parts.values())) < 5
-    ):
+    return _date(content, form) if kind == "date" else None
+
+
+def _date(content: str, form: str) -> str | None:
+    """`form`: the order of its parts, such as "mdy" or "yyyy-mm-dd"."""
+    order = "".join(dict.fromkeys(char for char in form if char in "dmy"))
+    groups = re.findall(r"\d+", content)
+    if re.fullmatch(r"\d{8}", content):
+        order = order or "ymd"
+        groups = re.findall(r"(\d{4})(\d\d)(\d\d)" if order[0] == "y" else r"(\d\d)(\d\d)(\d{4})", content)[0]
+    parts = dict(zip(order, groups, strict=False))
+    if len(groups) != len(order) or not {"d", "m"} <= parts.keys():
+        return None
+    if len(parts.get("y", "2000")) in (2, 4) and max(map(len, parts.values())) < 5:
         return words.date(int(parts["d"]), int(parts["m"]), parts.get("y"))
     return None
