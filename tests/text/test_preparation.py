@@ -184,6 +184,24 @@ def test_a_pause_within_a_tag_changes_nothing(level: TextLevel, in_segment: bool
         assert "".join(said).replace(" |", "|").replace("| ", "|") == expected, cut
 
 
+@pytest.mark.parametrize("level", ["raw", "clean", "spoken"])
+@pytest.mark.parametrize("text", ["<p>Hello.</p>", "<speak>Hello.</speak>", "Hello<p>", "Hello.\n<p>"])
+def test_a_complete_tag_does_not_hold_a_segment_up(level: TextLevel, text: str) -> None:
+    stream = StreamingPreparation(TextOptions(text_level=level), "english", SegmenterConfig())
+    (*_, last) = [*stream.push(text), *stream.end_segment()]
+    assert isinstance(last, StreamPiece) and last.ends
+
+
+@pytest.mark.parametrize("level", ["raw", "clean", "spoken"])
+@pytest.mark.parametrize("text", ["<p>One</p>|two", "One<p>|two", "One\n<p>|two"])
+def test_a_pause_after_a_tag_keeps_words_apart(level: TextLevel, text: str) -> None:
+    stream = StreamingPreparation(TextOptions(text_level=level), "english", SegmenterConfig())
+    before, after = text.split("|")
+    results = [*stream.push(before), *stream.end_sentence(in_doubt=True), *stream.push(after), *stream.finish()]
+    said = "".join(one.text.spoken + "|" * one.ends for one in results if isinstance(one, StreamPiece))
+    assert said == "One.|two|"
+
+
 def test_what_only_looks_like_a_tag_does_not_hold_a_pause_up() -> None:
     stream = StreamingPreparation(TextOptions(text_level="clean"), "english", SegmenterConfig())
     results = [*stream.push("I love you <3"), *stream.end_segment()]

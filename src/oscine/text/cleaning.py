@@ -392,6 +392,14 @@ class TagReader:
         return name != "" or not (is_ssml or _PROLOG.match(text, at))
 
 
+def ends_within_tag(text: str, at: int) -> bool:
+    """Whether after tags comes one that is not complete."""
+    while found := _TAG.match(text, at):
+        at = found.end()
+    is_literal = text.startswith(_CDATA_START[: len(text) - at], at)
+    return at < len(text) and (is_literal or _TAG_BEGUN.match(text, at) is not None)
+
+
 def _is_block(name: str, *, is_ssml: bool) -> bool:
     return name in BLOCKS or (is_ssml and name == _SENTENCE)
 

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -21,11 +20,10 @@ from oscine.text.pronunciations import PronunciationRule, check_pronunciations
 from oscine.text.scanner import Piece, Rule, TextScanner
 from oscine.text.segmenter import Segmenter, SegmenterConfig, SegmentPiece, segment_text
 from oscine.text.spoken_text import Pause, Replacement, Run, SpokenBuffer, SpokenText
-from oscine.text.ssml import SsmlRule, has_tags
+from oscine.text.ssml import SsmlRule, has_tags, is_tag_begun
 
 Prepared = SpokenText | Pause
 _SLICE_CHARS = 4096  # prepared at once
-_TAG_WAITS = re.compile(r"\s*<(?:[A-Za-z/!?]|\Z)")
 NO_WORDS = 'the text has no words, only marks; give at least one word to speak, or set text_level to "raw"'
 
 
@@ -199,6 +197,7 @@ class StreamingPreparation:
         self._buffer = SpokenBuffer()  # given to the segmenter
         # Text after a pause, and without markup also the first one, until a word comes.
         self._after_pause: list[Piece] | None = [] if asked_level(options) in ("clean", "spoken") else None
+        self._reads_tags = options.markup
         self._begun = False
         self._failed = False
 
@@ -214,7 +213,11 @@ class StreamingPreparation:
 
     def flush(self) -> list[StreamResult]:
         """The text paused: its words are returned as if it had ended. A tag still waits for its end."""
-        if self._scanner is None or not self._scanner.held or _TAG_WAITS.match(self._scanner.held_first):
+        if (
+            self._scanner is None
+            or not self._scanner.held
+            or (self._reads_tags and is_tag_begun(self._scanner.held_first))
+        ):
             return []
         return self._prepared(self._scanner.finish())
 

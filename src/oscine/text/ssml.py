@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import re
 
-from oscine.text.cleaning import BLOCKS, NAMED_TAG, TagReader, folded
+from oscine.text.cleaning import BLOCKS, NAMED_TAG, TagReader, ends_within_tag, folded
 from oscine.text.english import words
 from oscine.text.english.lexicon import CURRENCIES, SYMBOLS
 from oscine.text.english.numbers import MAX_DIGITS, decimal, digits, ordinal
@@ -59,6 +59,12 @@ _NAMED_KIND = re.compile(r"""<say-as\s[^<>]{0,200}?interpret-as\s*=\s*["']([A-Za
 def has_tags(text: str) -> bool:
     """Whether a tag of SSML may be in the text: a quick check."""
     return "<" in text and _MAY_BE_TAG.search(text) is not None
+
+
+def is_tag_begun(text: str) -> bool:
+    """Whether a text that waits is the beginning of a tag, or of an element that is read as a whole."""
+    start = len(text) - len(text.lstrip())
+    return start < len(text) and (_ELEMENT_BEGUN.match(text, start) is not None or ends_within_tag(text, start))
 
 
 def tag_warning(text: str, level: TextLevel | None) -> str | None:
