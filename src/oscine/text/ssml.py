@@ -160,11 +160,12 @@ def _apart(content: str, kind: str) -> str:
         return " ".join(content.replace(" ", ""))
     if any(map(str.isalpha, content)):
         return content
-    marks = content[len(content.rstrip(_MARKS)) :]
+    core = content.rstrip(_MARKS)
+    marks = content[len(core) :]
     if kind == "digits":
-        return " ".join(re.findall(r"\d", content)) + marks
+        return (" ".join(re.findall(r"\d", content)) or core) + marks
     if kind == "telephone":
-        return ", ".join(" ".join(group) for group in re.findall(r"\+?\d+", content)) + marks
+        return (", ".join(" ".join(group) for group in re.findall(r"\+?\d+", content)) or core) + marks
     return content
 
 
