@@ -176,7 +176,7 @@ def _nearest(borders: list[int], low: int, target: int, high: int) -> int | None
 
 
 def _nearest_space(text: str, others: list[int], low: int, target: int, high: int) -> int | None:
-    """As `_nearest`, of `others` and the spaces between words."""
+    """The nearest one of `others` and of the spaces between words."""
     other = _nearest(others, low, target, high)
     last = text.rfind(" ", low - 1, target)
     while last >= 0 and not _SPACE_BETWEEN_WORDS.match(text, last):

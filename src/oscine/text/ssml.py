@@ -170,7 +170,7 @@ def _apart(content: str, kind: str) -> str:
 
 
 def _spoken_as(content: str, kind: str, form: str) -> str | None:
-    """In English words; None: as the text around it is read."""
+    """The English words; None: as the text around it is read."""
     if kind in _LETTERS:
         return words.spelled(content)
     core = content.rstrip(_MARKS)
