@@ -42,7 +42,7 @@ from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
 from oscine.server.app import build_app
 from oscine.server.http.metrics import watch_loop_lag
-from oscine.server.http.web_server import WebServer
+from oscine.server.web_server import WebServer
 from oscine_bench.benchmark import open_client, run_async
 from oscine_bench.exchange import Exchange
 from oscine_bench.load import LoadRun, OfferedLoad, RunLength

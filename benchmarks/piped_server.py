@@ -18,7 +18,7 @@ from oscine.config import ServerConfig
 from oscine.process.child import freeze_gc
 from oscine.server.http.listener import bind, raise_file_limit
 from oscine.server.http.logs import log_to_stderr
-from oscine.server.http.web_server import WebServer
+from oscine.server.web_server import WebServer
 
 _STOP_S = 60.0
 

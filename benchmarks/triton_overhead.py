@@ -27,9 +27,9 @@ from benchmarks.checkpoints import POSITIONS, WEIGHTS, checkpoint
 from benchmarks.results import read_arguments, save
 from benchmarks.server import machine_kind
 from benchmarks.server_process import serving, wait_until
-from oscine.commands.settings import Settings, load_settings
 from oscine.deploy.tritonserver.launch import Addresses, server_command
 from oscine.deploy.tritonserver.repository import MODELS, CodecOptions, Way, write_repository
+from oscine.serving.settings import Settings, load_settings
 from oscine_bench.benchmark import Bench, run_async
 from oscine_bench.load import OfferedLoad, RunLength
 from oscine_bench.targets import Target

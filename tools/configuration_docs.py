@@ -16,8 +16,6 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from oscine.commands.environment import variable_of
-from oscine.commands.settings import Settings, setting_fields
 from oscine.config import (
     CheckpointConfig,
     ChunkConfig,
@@ -31,6 +29,8 @@ from oscine.config import (
     WorkerConfig,
 )
 from oscine.errors import counted
+from oscine.serving.environment import variable_of
+from oscine.serving.settings import Settings, setting_fields
 from oscine.speech.limits import limits_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"

@@ -31,7 +31,7 @@ _WAIT_S = 600
 @contextlib.contextmanager
 def logged() -> Iterator[threading.Event]:
     """The event is set by the last thing that the server does for a request: its line in the log."""
-    event, handler, logger = threading.Event(), logging.Handler(), logging.getLogger("oscine.server.http.middleware")
+    event, handler, logger = threading.Event(), logging.Handler(), logging.getLogger("oscine.server.middleware")
     handler.emit = lambda record: event.set()  # type: ignore[method-assign]
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

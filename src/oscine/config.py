@@ -1,6 +1,6 @@
 """Settings of the engine, its worker process and the server: frozen, with working defaults, checked when they are made.
 
-Each setting carries its bounds and its description; commands/settings.py reads them from files, environment variables
+Each setting carries its bounds and its description; serving/settings.py reads them from files, environment variables
 and flags. Values learned at startup (blocks that fit, captured graphs, tick times) never go in here. No torch here.
 """
 

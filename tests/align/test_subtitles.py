@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from oscine.align.subtitles import cues, subtitle_format, subtitles
-from oscine.align.words import TimedWord
+from oscine.align.word_split import TimedWord
 from oscine.errors import RequestError
 
 

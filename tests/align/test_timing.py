@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oscine.align.timing import settle, token_starts, word_times
-from oscine.align.words import split_words
+from oscine.align.word_split import split_words
 
 RATE_HZ = 16_000
 

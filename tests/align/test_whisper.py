@@ -8,7 +8,7 @@ import pytest
 from oscine.align.aligner import Aligner
 from oscine.align.timing import reference_recordings
 from oscine.align.whisper import HOP, RATE_HZ, log_mel
-from oscine.align.words import TimedWord
+from oscine.align.word_split import TimedWord
 from tests.align.whisper_packages import whisper_packages
 
 RECORDINGS = reference_recordings()

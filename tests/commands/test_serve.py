@@ -1,7 +1,6 @@
 """`oscine serve` in real processes with a small random checkpoint: speech, signals, failures, and no leftovers."""
 
 import base64
-import io
 import json
 import os
 import signal
@@ -18,16 +17,10 @@ import httpx
 import numpy as np
 import psutil
 import pytest
-from rich.console import Console
 
 from benchmarks.server_process import START_S, Figures, ServerProcess
 from oscine import Oscine
 from oscine.audio.clips import pcm16
-from oscine.commands.serve import StartupDisplay, describe_capacity
-from oscine.commands.settings import Settings
-from oscine.config import ServerConfig
-from oscine.server.http.listener import bind
-from oscine.types import EngineStatus, ModelCard
 from tests.conftest import CheckpointMaker
 from tests.event_stream import read_events
 from tests.server.serving import eventually
@@ -238,67 +231,3 @@ def test_settings_that_cannot_work_are_refused_before_weights_are_loaded(tmp_pat
     assert server.process.wait(START_S) == 1
     server.close()
     assert any("positions is needed, got 8 of 16" in line["message"] for line in server.lines), server.lines
-
-
-def status(*, slots: int, real_time: int, device: str) -> EngineStatus:
-    return EngineStatus(True, slots, 0, 0, 0, 0.0, device=device, real_time_streams=real_time)
-
-
-def shown(settings: Settings, *, terminal: bool, host: str = "127.0.0.1") -> str:
-    """The output of a start."""
-    screen = io.StringIO()
-    (checkpoint,) = settings.checkpoints
-    card = ModelCard(checkpoint.served_name, "custom_voice", (), (), (), False, 24_000, 1920, 1024)
-    display = StartupDisplay(settings, Console(file=screen, force_terminal=terminal, width=200, color_system=None))
-    with display, bind(host, 0) as listener:
-        report = display.reporter(card.name, "cpu")
-        report("[/weights]", 1, 2)
-        report("memory: [/all] of it", 1, 2)
-        report("warning: a CPU build", 1, 2)
-        display.ready(listener, [(card, status(slots=8, real_time=8, device="NVIDIA H200, bfloat16"))])
-    return screen.getvalue()
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-@pytest.mark.parametrize("name", ["[/x]", "[red]", ":smile:"])
-def test_a_name_is_printed_verbatim(name: str, terminal: bool) -> None:
-    told = shown(Settings(name=name), terminal=terminal)
-    assert f"model   {name} (custom_voice)\n" in told and "memory  [/all] of it" in told
-    assert "device  NVIDIA H200, bfloat16, 8 slots\n" in told and "warning a CPU build" in told
-    assert not terminal or f"{name} on cpu: [/weights]" in told
-
-
-def test_kernels_that_are_compiled_are_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    display = StartupDisplay(Settings(), Console(file=io.StringIO()))
-    report = display.reporter("demo", "cuda")
-    with caplog.at_level("INFO", "oscine.commands.serve"):
-        for done in range(64):
-            report("compiling 63 CUDA kernels", done, 63)
-    assert caplog.messages == ["compiling 63 CUDA kernels"]
-
-
-def test_the_banner_never_promises_more_streams_than_stay_in_real_time() -> None:
-    slow = describe_capacity(status(slots=32, real_time=6, device="CPU, 2 threads, float32"))
-    assert slow == "CPU, 2 threads, float32, about 6 streams in real time (measured at the start)"
-    one = describe_capacity(status(slots=32, real_time=1, device="CPU, 1 thread, float32"))
-    assert one == "CPU, 1 thread, float32, about 1 stream in real time (measured at the start)"
-    fast = describe_capacity(status(slots=128, real_time=128, device="NVIDIA H200, bfloat16"))
-    assert fast == "NVIDIA H200, bfloat16, 128 slots"
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
-def test_the_url_of_the_banner_can_be_opened(host: str) -> None:
-    printed = shown(Settings(server=ServerConfig(host=host)), terminal=False, host=host)
-    assert "http://127.0.0.1:" in printed and "http://0.0.0.0" not in printed
-    assert ("--api-key requires a key" in printed) == (host == "0.0.0.0")
-
-
-def test_with_a_certificate_the_banner_says_https() -> None:
-    printed = shown(Settings(server=ServerConfig(tls_cert="server.pem")), terminal=False)
-    assert "https://127.0.0.1:" in printed and "http://" not in printed
-
-
-def test_the_banner_names_the_playground_if_it_is_served() -> None:
-    without = Settings(server=ServerConfig(playground=False))
-    assert "playground; API under http://127.0.0.1:" in shown(Settings(), terminal=False)
-    assert "playground" not in shown(without, terminal=False) and "API under" in shown(without, terminal=False)

@@ -2,7 +2,6 @@
 
 import base64
 import contextlib
-import io
 import os
 import signal
 import threading
@@ -14,16 +13,10 @@ import httpx
 import numpy as np
 import psutil
 import pytest
-from rich.console import Console
 
 from benchmarks.server_process import ServerProcess
 from oscine import Oscine
 from oscine.audio.clips import pcm16, wav_header
-from oscine.commands.serve import StartupDisplay
-from oscine.commands.settings import Settings
-from oscine.config import CheckpointConfig
-from oscine.server.http.listener import bind
-from oscine.types import EngineStatus, ModelCard
 from tests.conftest import CheckpointMaker
 from tests.server.live.live_client import Client
 from tests.server.serving import eventually
@@ -226,25 +219,6 @@ def test_a_killed_worker_breaks_the_streams_of_its_model_alone(served: Served) -
     states = client.get("/ready").json()["models"]
     assert (states[broken]["restarts"], states[whole]["restarts"]) == (1, 0)
     assert len(client.post(SPEECH, json=asked(broken, 4)).content) == 4 * 3840
-
-
-def test_the_banner_shows_every_model_and_the_plan() -> None:
-    settings = Settings(models=(CheckpointConfig(path="a"), CheckpointConfig(path="b")))
-    screen = io.StringIO()
-    display = StartupDisplay(settings, Console(file=screen, width=200, color_system=None))
-    models = []
-    with display, bind("127.0.0.1", 0) as listener:
-        display.planned("cpu: 3 of 24 GiB (a 2 GiB, 8 slots; b 1 GiB, 4 slots)")
-        for name, slots in (("a", 8), ("b", 4)):
-            display.reporter(name, "auto")("memory: of one worker", 1, 1)
-            status = EngineStatus(True, slots, 0, 0, 0, 0.0, device="CPU, 1 thread, float32")
-            models.append((ModelCard(name, "base", (), (), (), False, 24_000, 1920, 1024), status))
-        display.ready(listener, models)
-    shown = [line.strip() for line in screen.getvalue().splitlines()]
-    for name, slots in (("a", 8), ("b", 4)):
-        at = shown.index(f"model   {name} (base)")
-        assert shown[at + 1] == f"device  CPU, 1 thread, float32, {slots} slots"
-    assert "memory  cpu: 3 of 24 GiB (a 2 GiB, 8 slots; b 1 GiB, 4 slots)" in shown
 
 
 def test_models_that_do_not_fit_are_refused_before_any_starts(folders: dict[str, Path], tmp_path: Path) -> None:

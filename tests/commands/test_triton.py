@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from oscine.commands.main import app
-from oscine.commands.settings import load_settings
+from oscine.serving.settings import load_settings
 
 
 def test_the_command_writes_a_repository_and_prints_how_to_serve_it(

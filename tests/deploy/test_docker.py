@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from oscine.commands.environment import variable_of
-from oscine.commands.settings import Settings, setting_fields
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
+from oscine.serving.environment import variable_of
+from oscine.serving.settings import Settings, setting_fields
 from tests.conftest import ROOT, require_environment
 from tests.server.scripted_engine import CARD, ScriptedEngine
 from tests.server.serving import serving

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from oscine.commands.environment import variable_of
-from oscine.commands.settings import Settings, load_settings, setting_fields
 from oscine.config import ServerConfig
+from oscine.serving.environment import variable_of
+from oscine.serving.settings import Settings, load_settings, setting_fields
 from tests.conftest import ROOT, require_program
 
 pytestmark = pytest.mark.slow

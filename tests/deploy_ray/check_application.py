@@ -13,9 +13,9 @@ from ray.serve import Application
 from ray.serve.config import AutoscalingConfig
 from ray.serve.schema import ServeDeploySchema
 
-from oscine.commands.settings import Settings
 from oscine.deploy.ray import LoadPolicy, app, load_of
 from oscine.errors import ConfigError
+from oscine.serving.settings import Settings
 from oscine.types import EngineStatus
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "ray"

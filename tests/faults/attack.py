@@ -112,7 +112,7 @@ def serve(folder: str) -> None:
     from oscine.config import ServerConfig
     from oscine.server.app import build_app
     from oscine.server.http.listener import bind
-    from oscine.server.http.web_server import WebServer
+    from oscine.server.web_server import WebServer
     from tests.server.scripted_engine import BASE_CARD, ScriptedEngine
 
     engine = ScriptedEngine(slots=64, queue=64, frame_s=0.02)

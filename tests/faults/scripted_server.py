@@ -10,7 +10,7 @@ from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from oscine.server.http.listener import bind
 from oscine.server.http.logs import log_to_stderr
-from oscine.server.http.web_server import WebServer
+from oscine.server.web_server import WebServer
 from tests.server.scripted_engine import BASE_CARD, ScriptedEngine
 
 

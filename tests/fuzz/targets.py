@@ -13,14 +13,14 @@ from pydantic import ValidationError
 from starlette.types import Message
 
 from oscine.errors import RequestError
-from oscine.server.api.schemas import SpeechBody, invalid_field
 from oscine.server.api.voice_upload import read_upload
 from oscine.server.api.voices import _checked_import
 from oscine.server.asyncapi import PROTOCOLS
 from oscine.server.dialects.routes import _protocol_of
 from oscine.server.http import json_body
-from oscine.server.http.errors import ApiError, api_error
+from oscine.server.http.errors import ApiError, api_error, invalid_field
 from oscine.server.live.messages import CloseConnection, parse_message
+from oscine.server.schemas import SpeechBody
 from oscine.text.options import TextLevel, TextOptions
 from oscine.text.preparation import Prepared, prepare_text
 from oscine.text.spoken_text import SpokenText

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
-from oscine.server.http.web_server import uvicorn_config
+from oscine.server.web_server import uvicorn_config
 from oscine.types import EngineHealth, ModelCard, SpeechEngine
 
 _WAIT_S = 600.0  # only a failing test waits this long

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oscine.align.words import TimedWord
+from oscine.align.word_split import TimedWord
 from oscine.config import ServerConfig
 from oscine.deploy.tritonserver.speech_host import CodesOnly, Samples
 from oscine.server.api.batch import BatchResult
 from oscine.server.api.renderers import RENDERERS, Call, Renderer
-from oscine.server.api.schemas import SpeechBody
 from oscine.server.dialects import dashscope_http, elevenlabs_http
 from oscine.server.dialects.dashscope import DashScopeConnection
 from oscine.server.dialects.elevenlabs import ElevenLabsConnection
@@ -25,6 +24,7 @@ from oscine.server.dialects.sglang_omni import SglangOmniConnection
 from oscine.server.live.connection import LiveConnection
 from oscine.server.live.messages import UtteranceEnded
 from oscine.server.live.utterance import LiveUtterance
+from oscine.server.schemas import SpeechBody
 from oscine.server.service import Service
 from oscine.speech.clock import PlaybackClock
 from oscine.speech.events import Audio, Ended, Paused, SegmentEnded, SpeechEvent, Started, WholeFile, Words

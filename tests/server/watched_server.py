@@ -21,7 +21,7 @@ from fastapi import FastAPI
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from oscine.server.http.listener import bind
-from oscine.server.http.web_server import WebServer
+from oscine.server.web_server import WebServer
 from oscine.voice import Voice
 from tests.corpora.requests import STORED_VOICE
 from tests.server.scripted_engine import BASE_CARD, ScriptedEngine

@@ -9,7 +9,7 @@ import pytest
 
 from oscine.process.resources import WorkPool
 from oscine.request import SamplingParams
-from oscine.server.api.schemas import SpeechBody
+from oscine.server.schemas import SpeechBody
 from oscine.voice import Voice
 from tests.server.reference_clip import CLIP_URL
 from tests.server.scripted_engine import BASE_CARD, CARD, ScriptedEngine, spoken

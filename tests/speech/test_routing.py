@@ -9,8 +9,8 @@ import pytest
 
 from oscine.errors import RequestError
 from oscine.request import SpeechRequest
-from oscine.server.api.schemas import VoiceOptions
 from oscine.server.http.errors import api_error
+from oscine.server.schemas import VoiceOptions
 from oscine.speech.routing import AskedModel, choose_models, find_name, needs_of
 from oscine.types import ModelCard
 from oscine.voice import Voice

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Self
 
-from oscine.align.words import TimedWord, split_words
+from oscine.align.word_split import TimedWord, split_words
 from oscine.audio.pcm import Samples
 from oscine.errors import ConfigError, OscineError
 from oscine.process.child import Child, Message, read_message, write_message

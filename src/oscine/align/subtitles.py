@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from oscine.align.words import TimedWord, is_unspaced
+from oscine.align.word_split import TimedWord, is_unspaced
 from oscine.errors import RequestError, unknown_choice
 
 SubtitleFormat = Literal["srt", "vtt"]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
-from oscine.align.words import Word
+from oscine.align.word_split import Word
 from oscine.audio.pcm import Samples
 
 Span = tuple[int, int]  # of characters

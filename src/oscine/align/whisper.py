@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from oscine.align.aligner import CODES, TOKENIZER
 from oscine.align.timing import Span, Times, lateness_s, settle, token_starts, word_times
-from oscine.align.words import Word, split_words
+from oscine.align.word_split import Word, split_words
 from oscine.audio.clips import Clip, resample
 from oscine.audio.pcm import Samples
 from oscine.errors import ConfigError

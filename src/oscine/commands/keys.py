@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from oscine.commands.environment import variable_of
 from oscine.errors import RequestError
+from oscine.serving.environment import variable_of
 
 if TYPE_CHECKING:
     from oscine.server.http.key_file import NamedKey

@@ -20,7 +20,6 @@ from rich.text import Text
 
 from oscine import __version__
 from oscine.commands.doctor import doctor
-from oscine.commands.environment import early_worker
 from oscine.commands.export import export
 from oscine.commands.keys import keys_app
 from oscine.commands.triton import triton
@@ -28,6 +27,7 @@ from oscine.commands.voices import voices_app
 from oscine.errors import ConfigError, OscineError, RequestError
 from oscine.fields import RequestField
 from oscine.request import SpeechRequest
+from oscine.serving.environment import early_worker
 from oscine_bench.command import bench_app
 from oscine_eval.command import eval_app
 
@@ -277,7 +277,7 @@ def serve(
         raise ConfigError(f"models are named as arguments {model} and with --model {model_option}; use one way")
     with nullcontext() if print_config else early_worker() as spawned:
         # Imported while the worker imports torch.
-        from oscine.commands.settings import load_settings, model_flags, parse_assignments
+        from oscine.serving.settings import load_settings, model_flags, parse_assignments
 
         flags: dict[str, Any] = {
             **model_flags(model or model_option, name=name, devices=devices, slots=slots, memory_share=memory_share),

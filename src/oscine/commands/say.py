@@ -25,7 +25,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from oscine.align.aligner import Aligner
 from oscine.align.subtitles import subtitle_format, subtitles
-from oscine.align.words import TimedWord, written_words
+from oscine.align.word_split import TimedWord, written_words
 from oscine.commands.voices import clip_warnings
 from oscine.errors import OscineError, RequestError, VoiceError
 from oscine.request import SpeechRequest, Turn, naming_turn, turns_of

@@ -61,9 +61,9 @@ def triton(
     metrics_port: Annotated[int, typer.Option(help="With --run")] = 8002,
 ) -> None:
     """Write a model repository for NVIDIA's Triton Inference Server, and start the server with --run."""
-    from oscine.commands.settings import load_settings, parse_assignments
     from oscine.deploy.tritonserver.launch import Addresses, model_options, run_server
     from oscine.deploy.tritonserver.repository import MODELS, CodecOptions, write_repository
+    from oscine.serving.settings import load_settings, parse_assignments
 
     flags: dict[str, Any] = {
         "model": _absolute(model),

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from oscine.commands.environment import default_voices_dir, variable_of
 from oscine.errors import NotFoundError, RequestError
+from oscine.serving.environment import default_voices_dir, variable_of
 
 if TYPE_CHECKING:
     from oscine.speech.voice_store import VoiceStore

@@ -21,15 +21,15 @@ from ray.serve import Application
 from rich.console import Console
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from oscine.commands.model_loader import ModelLoader
-from oscine.commands.serve import StartupDisplay
-from oscine.commands.settings import Settings, load_settings
 from oscine.errors import ConfigError, EngineError
 from oscine.process.child import freeze_gc
 from oscine.server.app import build_models_app
 from oscine.server.http.logs import log_to_stderr
-from oscine.server.http.web_server import StatusServer
 from oscine.server.service import Service
+from oscine.server.web_server import StatusServer
+from oscine.serving.model_loader import ModelLoader
+from oscine.serving.settings import Settings, load_settings
+from oscine.serving.startup_display import StartupDisplay
 from oscine.speech.models import LoadedModel
 from oscine.types import EngineStatus
 

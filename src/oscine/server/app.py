@@ -20,11 +20,8 @@ from oscine.errors import NotFoundError
 from oscine.server.api.batch import batch_routes
 from oscine.server.api.consents import consent_routes
 from oscine.server.api.encode import encode_routes
-from oscine.server.api.model_admin import OpenModel
 from oscine.server.api.models import model_routes
-from oscine.server.api.schemas import invalid_field
 from oscine.server.api.speech import SPEECH_PATH, direct_speech, speech_routes
-from oscine.server.api.speech_outcomes import outcome_routes
 from oscine.server.api.usage import usage_routes
 from oscine.server.api.voices import voice_routes
 from oscine.server.asyncapi import asyncapi
@@ -32,9 +29,11 @@ from oscine.server.dialects.routes import realtime_routes, refusal_at
 from oscine.server.http.errors import error_response, handle_errors
 from oscine.server.http.logs import drop_expected_errors, request_id
 from oscine.server.http.metrics import watch_loop_lag
-from oscine.server.http.middleware import RequestMiddleware
 from oscine.server.http.openapi import ERRORS, add_document, add_openapi
+from oscine.server.middleware import RequestMiddleware
+from oscine.server.model_admin import OpenModel
 from oscine.server.service import Service
+from oscine.server.speech_outcomes import outcome_routes
 from oscine.speech.models import LoadedModel
 from oscine.types import EngineHealth, ModelCard, SpeechEngine
 
@@ -75,7 +74,7 @@ def build_models_app(
     about = {"title": "Oscine", "description": _DESCRIPTION, "version": __version__}
     app = FastAPI(**about, lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)  # type: ignore[arg-type]
     app.state.service = service
-    handle_errors(app, invalid_field, service.metrics.refused, refusal_at)
+    handle_errors(app, service.metrics.refused, refusal_at)
     for router in (
         speech_routes(service, ERRORS),
         batch_routes(service, ERRORS),
@@ -114,7 +113,7 @@ def build_status_app(service: Service) -> FastAPI:
     """Only /metrics, /health, /ready and /version, with the same keys and errors."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.state.service = service
-    handle_errors(app, invalid_field, service.metrics.refused)
+    handle_errors(app, service.metrics.refused)
     _add_status_routes(app, service)
     app.add_middleware(RequestMiddleware, service=service)
     return app

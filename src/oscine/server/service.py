@@ -11,13 +11,13 @@ from typing import Any
 from oscine.audio.formats import FormatName
 from oscine.config import ServerConfig
 from oscine.errors import NotReadyError
-from oscine.server.api.model_admin import ModelAdmin, OpenModel
-from oscine.server.api.schemas import Text, VoiceOptions, field_warnings, ignored_fields
-from oscine.server.api.speech_outcomes import SpeechOutcomes
-from oscine.server.dialects.kept_files import KeptFiles
 from oscine.server.http.api_keys import ApiKeys
 from oscine.server.http.connections import OpenConnections
 from oscine.server.http.metrics import AlignerMetrics, Metrics
+from oscine.server.kept_files import KeptFiles
+from oscine.server.model_admin import ModelAdmin, OpenModel
+from oscine.server.schemas import Text, VoiceOptions, field_warnings, ignored_fields
+from oscine.server.speech_outcomes import SpeechOutcomes
 from oscine.speech.consent_store import ConsentStore
 from oscine.speech.models import LoadedModel, ServedModel
 from oscine.speech.plan import SpeechPlan

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oscine.align.words import TimedWord
+from oscine.align.word_split import TimedWord
 from oscine.audio.pcm import CODEBOOKS, Codes
 from oscine.request import SpeechRequest
 from oscine.text.spoken_text import SpokenText

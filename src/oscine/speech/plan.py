@@ -26,7 +26,7 @@ from oscine.speech.events import SpokenTurn
 from oscine.speech.models import ServedModel
 from oscine.speech.phrase_cache import CacheUse
 from oscine.speech.script import Scripted, prepare_turns, spoken_items, spoken_turn
-from oscine.speech.words import AsyncAligner, check_aligner
+from oscine.speech.word_times import AsyncAligner, check_aligner
 from oscine.text.cleaning import is_plain
 from oscine.text.options import ENGLISH, TextLevel, TextOptions, asked_level, level_of, text_language
 from oscine.text.preparation import StreamingPreparation, check_text_options, prepare_text

@@ -28,7 +28,7 @@ from oscine.types import AudioChunk, FinishReason, SpeechEngine, Usage
 if TYPE_CHECKING:
     from oscine.audio.encoders import AsyncEncoder
     from oscine.speech.phrase_cache import ModelPhrases
-    from oscine.speech.words import WordTimer
+    from oscine.speech.word_times import WordTimer
 
 _FADE_S = 0.005  # at segment borders: too short to hear, long enough to avoid a click
 _PAUSE_CHUNK_S = 1.0

@@ -20,7 +20,7 @@ from oscine.speech.run import Speaker
 from oscine.speech.script import Script
 from oscine.speech.voice_store import VoiceStore
 from oscine.speech.voices import reserved_names
-from oscine.speech.words import AsyncAligner, JobMeter, WordTimer
+from oscine.speech.word_times import AsyncAligner, JobMeter, WordTimer
 
 _ENCODE_THREADS = 4  # a call takes a millisecond: few threads serve many streams
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from oscine.commands.settings import Settings, load_settings
 from oscine.deploy.tritonserver.repository import CodecOptions, write_repository
 from oscine.deploy.tritonserver.tensors import SPEECH_INPUTS, SPEECH_OUTPUTS
 from oscine.errors import ConfigError, OscineError
+from oscine.serving.settings import Settings, load_settings
 
 
 def settings(**flags: object) -> Settings:

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 
-from oscine.commands.settings import Settings, load_settings
 from oscine.deploy.tritonserver.speech_host import SpeechHost
 from oscine.deploy.tritonserver.speech_joiner import CodecShape, SpeechJoiner, TalkerPart, Window
 from oscine.errors import ConfigError, RequestError
 from oscine.model.weights import load_model
+from oscine.serving.settings import Settings, load_settings
 from tests.conftest import CheckpointMaker
 from tests.engine.recorder import WAIT_S
 

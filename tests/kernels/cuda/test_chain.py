@@ -22,8 +22,8 @@ from oscine.kernels.cuda.program import Program
 from oscine.model.config import ModelConfig, read_config
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.cuda import decode_step
-from oscine.runner.cuda.admission import MIXED_SIZES, PACK_SIZES
 from oscine.runner.cuda.decode_step import DecodeStep, PromptRows
+from oscine.runner.cuda.prefill_packs import MIXED_SIZES, PACK_SIZES
 from oscine.runner.cuda.programs import decode_programs
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.memory_budget import plan_memory

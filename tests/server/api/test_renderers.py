@@ -14,7 +14,7 @@ from starlette.datastructures import Headers
 
 from oscine.config import ServerConfig
 from oscine.server.api.renderers import response_form
-from oscine.server.api.schemas import SpeechBody
+from oscine.server.schemas import SpeechBody
 from tests.conftest import require_program
 from tests.file_length import assert_length
 from tests.server.scripted_engine import CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken

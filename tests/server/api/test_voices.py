@@ -14,7 +14,6 @@ from fastapi import FastAPI
 
 from oscine.config import ServerConfig
 from oscine.process.resources import Owner
-from oscine.server.api.schemas import invalid_field
 from oscine.server.api.voices import voice_routes
 from oscine.server.http.errors import handle_errors
 from oscine.server.service import Service
@@ -49,7 +48,7 @@ class Api:
         self.service = Service([LoadedModel.of(self.engine, card)], config)
         self.store = self.service.voice_store
         self.app = FastAPI()
-        handle_errors(self.app, invalid_field, lambda path, status: None)
+        handle_errors(self.app, lambda path, status: None)
         self.app.include_router(voice_routes(self.service))
 
     def close(self) -> None:

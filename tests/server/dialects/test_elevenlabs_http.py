@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from oscine.align.words import TimedWord
+from oscine.align.word_split import TimedWord
 from oscine.audio.clips import read_clip
 from oscine.config import ServerConfig
 from oscine.server.dialects.elevenlabs_http import CharacterTimes

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from oscine.errors import TooLargeError
-from oscine.server.api.schemas import BatchBody, SpeechBody
 from oscine.server.app import build_app
 from oscine.server.http import json_body
 from oscine.server.http.json_body import TakenStrings, parse_json, read_json
+from oscine.server.schemas import BatchBody, SpeechBody
 from tests.conftest import ROOT
 from tests.server.scripted_engine import BASE_CARD, ScriptedEngine
 from tests.server.serving import client_of

@@ -11,11 +11,11 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from oscine.commands.settings import changed_settings, load_settings
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
 from oscine.server.http import logs
 from oscine.server.http.logs import ConsoleFormatter, JsonFormatter, audit, log_fields
+from oscine.serving.settings import changed_settings, load_settings
 from tests.server.scripted_engine import BASE_CARD, ScriptedEngine
 from tests.server.serving import eventually, serving
 from tests.websocket import connect

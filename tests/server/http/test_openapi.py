@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from oscine.config import ServerConfig
-from oscine.server.api.schemas import SpeechBody
 from oscine.server.app import build_app
 from oscine.server.dialects.dashscope_http import PATH, DashScopeError
 from oscine.server.dialects.elevenlabs_http import ElevenLabsError, is_elevenlabs
 from oscine.server.http.errors import ErrorResponse
+from oscine.server.schemas import SpeechBody
 from tests.server.scripted_engine import CARD, ScriptedEngine
 from tests.server.serving import client_of
 

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from oscine.commands.settings import load_settings
 from oscine.deploy.tritonserver.backend import (
     SETTINGS,
     DecoupledResponse,
@@ -30,6 +29,7 @@ from oscine.deploy.tritonserver.tensors import (
     TensorSpec,
 )
 from oscine.server.http.metrics import ENGINE_GAUGES
+from oscine.serving.settings import load_settings
 from oscine.speech.models import EngineFigures
 
 

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from oscine.commands.settings import Settings
 from oscine.deploy.tritonserver.backend import CODEC_FILE, CODEC_SHAPE, SETTINGS
 from oscine.deploy.tritonserver.speech_joiner import CodecShape
 from oscine.deploy.tritonserver.tensors import (
@@ -27,6 +26,7 @@ from oscine.deploy.tritonserver.tensors import (
     codec_outputs,
 )
 from oscine.errors import ConfigError, OscineError
+from oscine.serving.settings import Settings
 
 if TYPE_CHECKING:
     from oscine.export import CodecWindow

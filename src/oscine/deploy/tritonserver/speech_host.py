@@ -13,7 +13,6 @@ import numpy as np
 from pydantic import ValidationError
 
 from oscine.audio.pcm import CODEBOOKS, Codes
-from oscine.commands.settings import Settings
 from oscine.deploy.tritonserver.backend import ResponseStream
 from oscine.deploy.tritonserver.pulled_streams import PulledStreams
 from oscine.deploy.tritonserver.streams import Streams
@@ -23,9 +22,11 @@ from oscine.errors import ConfigError, FieldError, RequestError
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
 from oscine.process.child import freeze_gc
-from oscine.server.api.schemas import VoiceOptions, invalid_field
+from oscine.server.http.errors import invalid_field
 from oscine.server.http.json_body import parse_json
 from oscine.server.http.logs import log_to_stderr
+from oscine.server.schemas import VoiceOptions
+from oscine.serving.settings import Settings
 from oscine.speech.events import Audio, Ended, SpeechEvent
 from oscine.speech.models import EngineFigures, LoadedModel
 from oscine.speech.plan import SpeechPlan

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from oscine.audio.pcm import Samples
-from oscine.commands.settings import load_settings
 from oscine.config import TrimConfig
 from oscine.deploy.tritonserver.backend import (
     CODEC_SHAPE,
@@ -33,6 +32,7 @@ from oscine.deploy.tritonserver.speech_joiner import CodecShape, SpeechJoiner, T
 from oscine.deploy.tritonserver.tensors import CODEC, SPEECH_INPUTS, SPEECH_OUTPUTS, TALKER, TALKER_OUTPUTS
 from oscine.errors import EngineError
 from oscine.server.http.logs import log_to_stderr
+from oscine.serving.settings import load_settings
 
 _log = logging.getLogger(__name__)
 _TALKER_OUTPUTS = [spec.name for spec in TALKER_OUTPUTS]

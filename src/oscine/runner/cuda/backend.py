@@ -24,11 +24,11 @@ from oscine.model.config import ModelConfig
 from oscine.model.speech_model import SpeechModel
 from oscine.request import SamplingParams
 from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, CaptureProgress, Newcomer, SilentCodec, SlotCodec
-from oscine.runner.cuda.admission import MIXED_SIZES, PACK_SIZES, BatchedAdmission, PendingRows
 from oscine.runner.cuda.codec import CudaCodec, ring_state_elements
 from oscine.runner.cuda.decode_step import DecodeStep, release_weights, table_bytes
 from oscine.runner.cuda.graphs import HIGH_PRIORITY, GraphSet, SideStream, wait_for
 from oscine.runner.cuda.long_prefill import LongPrefill, working_bytes
+from oscine.runner.cuda.prefill_packs import MIXED_SIZES, PACK_SIZES, BatchedAdmission, PendingRows
 from oscine.runner.cuda.programs import make_codec_operations, make_cuda_operations
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.memory_budget import MemoryBudget, MemoryFootprint

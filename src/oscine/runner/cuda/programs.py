@@ -30,8 +30,8 @@ from oscine.kernels.cuda.linear import Epilogue, Product, linear_launch, reads_t
 from oscine.kernels.cuda.operations import CudaOperations
 from oscine.kernels.cuda.program import Launch, Program, tile_launch
 from oscine.model.config import DecoderStackConfig, ModelConfig, StackConfig
-from oscine.runner.cuda.admission import MIXED_SIZES, PACK_SIZES
 from oscine.runner.cuda.decode_step import QKV_TABLE_ROWS
+from oscine.runner.cuda.prefill_packs import MIXED_SIZES, PACK_SIZES
 
 HOPPER = (9, 0)  # compute capability
 

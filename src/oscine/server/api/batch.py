@@ -17,13 +17,13 @@ from pydantic.json_schema import SkipJsonSchema
 from oscine.errors import FieldError, OscineError, clear_tracebacks
 from oscine.process.resources import TOO_MUCH_HELD, Holding
 from oscine.server.api.renderers import missing_times, usage_fields, verbose_words
-from oscine.server.api.schemas import ALIASES, BatchBody, BatchItem, invalid_field, listed_fields
 from oscine.server.http.api_keys import Charge
-from oscine.server.http.errors import ApiError, api_error
+from oscine.server.http.errors import ApiError, api_error, invalid_field
 from oscine.server.http.json_body import JsonRoute
 from oscine.server.http.key_usage import QUOTA_USED
 from oscine.server.http.logs import request_id
 from oscine.server.http.streaming_response import ResponseWriter, StreamingSpeechResponse, write_with_audio
+from oscine.server.schemas import ALIASES, BatchBody, BatchItem, listed_fields
 from oscine.server.service import Service
 from oscine.server.speech_record import SpeechRecord
 from oscine.speech.events import Audio, SpeechEvent, WholeFile

@@ -11,11 +11,12 @@ from starlette.datastructures import UploadFile
 from oscine.audio.clips import read_clip
 from oscine.audio.decoding.wire import REFERENCE_CLIP
 from oscine.errors import FieldError, TooLargeError, VoiceError
-from oscine.server.api.schemas import StrictModel, invalid_field
+from oscine.server.http.errors import invalid_field
 from oscine.server.http.forms import mime_type, read_form
 from oscine.server.http.json_body import JsonRoute
 from oscine.server.http.logs import audit
 from oscine.server.http.openapi import described
+from oscine.server.schemas import StrictModel
 from oscine.server.service import Service
 from oscine.speech.consent_store import Consent
 

@@ -10,10 +10,10 @@ from fastapi.responses import Response
 
 from oscine.audio.encoders import FORMATS, AsyncEncoder, open_file_encoder
 from oscine.errors import RequestError
-from oscine.server.api.spellings import QueriedFormat, QueriedRate
 from oscine.server.http.openapi import ERRORS
 from oscine.server.http.streaming_response import ResponseWriter, StreamingSpeechResponse, write_whole
 from oscine.server.service import Service
+from oscine.server.spellings import QueriedFormat, QueriedRate
 
 _SLICE_BYTES = 2**16  # 1.4 s of audio at 24 kHz, which take an encoder some milliseconds
 _BINARY = {"schema": {"type": "string", "format": "binary"}}

@@ -8,10 +8,11 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field, ValidationError
 
 from oscine.config import CheckpointConfig
-from oscine.server.api.schemas import Finite, StrictModel, invalid_field
+from oscine.server.http.errors import invalid_field
 from oscine.server.http.json_body import JsonRoute
 from oscine.server.http.logs import audit
 from oscine.server.http.openapi import described
+from oscine.server.schemas import Finite, StrictModel
 from oscine.server.service import Service
 from oscine.speech.capabilities import instruction_examples
 from oscine.speech.models import ServedModel

@@ -12,12 +12,12 @@ from urllib.parse import quote
 
 from starlette.datastructures import Headers
 
-from oscine.align.words import TimedWord
+from oscine.align.word_split import TimedWord
 from oscine.audio.encoders import FORMATS
 from oscine.config import ServerConfig
-from oscine.server.api.schemas import SpeechBody
 from oscine.server.http.errors import ApiError
 from oscine.server.http.streaming_response import ResponseWriter, write_with_audio
+from oscine.server.schemas import SpeechBody
 from oscine.server.service import Service
 from oscine.speech.events import Audio, Ended, SegmentEnded, SpeechEvent, SpokenTurn, Started, WholeFile, Words
 from oscine.speech.plan import SpeechPlan

@@ -12,14 +12,14 @@ from fastapi.responses import Response
 from oscine.audio.encoders import FORMATS
 from oscine.errors import FieldError
 from oscine.server.api.renderers import RENDERERS, Call, Events, Renderer, response_form, usage_fields
-from oscine.server.api.schemas import SpeechBody
-from oscine.server.api.speech_outcomes import SpeechOutcome
 from oscine.server.http.api_keys import Charge
 from oscine.server.http.errors import ErrorDetail
 from oscine.server.http.json_body import DirectJsonApp, JsonRoute
 from oscine.server.http.logs import log_fields, request_id
 from oscine.server.http.streaming_response import ResponseWriter, StreamingSpeechResponse
+from oscine.server.schemas import SpeechBody
 from oscine.server.service import Service
+from oscine.server.speech_outcomes import SpeechOutcome
 from oscine.server.speech_record import SpeechRecord
 from oscine.speech.events import Ended
 from oscine.speech.plan import SpeechPlan

@@ -10,9 +10,10 @@ from pydantic import Field, ValidationError
 from starlette.datastructures import UploadFile
 
 from oscine.errors import FieldError, VoiceError
-from oscine.server.api.schemas import MAX_EMBEDDING, StrictModel, invalid_field
-from oscine.server.api.spellings import meant_boolean
+from oscine.server.http.errors import invalid_field
 from oscine.server.http.forms import mime_type, read_form
+from oscine.server.schemas import MAX_EMBEDDING, StrictModel
+from oscine.server.spellings import meant_boolean
 from oscine.speech.clips import too_large
 from oscine.speech.voice_store import MAX_NAME_CHARS
 from oscine.voice import Voice

@@ -16,14 +16,14 @@ from pydantic import ValidationError
 
 from oscine.errors import FieldError, OscineError
 from oscine.server.api.renderers import Call, Events, Json, usage_fields
-from oscine.server.api.schemas import SpeechBody, invalid_field
 from oscine.server.api.speech import SpeechHandler
 from oscine.server.dialects.dashscope import cloud_name, own_fields
-from oscine.server.dialects.kept_files import FILES_PATH
-from oscine.server.http.errors import ApiError, ErrorResponse, api_error, error_headers
+from oscine.server.http.errors import ApiError, ErrorResponse, api_error, error_headers, invalid_field
 from oscine.server.http.json_body import read_json
 from oscine.server.http.logs import request_id
 from oscine.server.http.streaming_response import ResponseWriter, StreamingSpeechResponse, write_base64
+from oscine.server.kept_files import FILES_PATH
+from oscine.server.schemas import SpeechBody
 from oscine.server.service import Service
 from oscine.speech.events import Audio, Ended, SpeechEvent, Started, Words
 from oscine.speech.plan import SpeechPlan

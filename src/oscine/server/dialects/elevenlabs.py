@@ -20,9 +20,8 @@ from pydantic import ConfigDict, Field, ValidationError
 from starlette.types import Message
 from starlette.websockets import WebSocket
 
-from oscine.server.api.schemas import invalid_field
 from oscine.server.dialects.elevenlabs_http import NO_ALIGNER, Characters, CharacterTimes, error_code, own_fields
-from oscine.server.http.errors import ApiError
+from oscine.server.http.errors import ApiError, invalid_field
 from oscine.server.live.connection import ForeignConnection, ForeignMessage, live_config
 from oscine.server.live.live_session import LiveSession
 from oscine.server.live.messages import (

@@ -16,19 +16,19 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.routing import Match
 from starlette.types import Scope
 
-from oscine.align.words import TimedWord
+from oscine.align.word_split import TimedWord
 from oscine.audio.encoders import FORMATS
 from oscine.audio.formats import FormatName
 from oscine.errors import FieldError, NotFoundError, RequestError
 from oscine.server.api.renderers import Bytes, Call, Json, Renderer, Whole
-from oscine.server.api.schemas import SpeechBody, invalid_field
 from oscine.server.api.speech import SpeechHandler
 from oscine.server.api.voices import ListedVoice, VoiceList
 from oscine.server.http.api_keys import XI_API_KEY, ApiKeys
-from oscine.server.http.errors import ApiError, api_error, error_headers
+from oscine.server.http.errors import ApiError, api_error, error_headers, invalid_field
 from oscine.server.http.json_body import JsonRoute
 from oscine.server.http.logs import request_id
 from oscine.server.http.streaming_response import StreamingSpeechResponse, write_whole, write_with_audio
+from oscine.server.schemas import SpeechBody
 from oscine.server.service import Service
 from oscine.speech.events import Audio, Ended, SegmentEnded, SpeechEvent, Started, Words
 from oscine.speech.models import ModelRegistry, ServedModel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -27,7 +27,10 @@ from oscine.errors import (
     TimedOutError,
     TooLargeError,
     UnauthorizedError,
+    nearest,
+    shown_name,
 )
+from oscine.request import SpeechRequest, Turn
 
 _log = logging.getLogger(__name__)
 
@@ -132,6 +135,65 @@ def api_error(error: BaseException) -> ApiError:
     )
 
 
+_DECLARED = {**Turn.fields(), **SpeechRequest.fields()}
+# What other speech APIs call our fields.
+OTHER_NAMES = {"text": "input", "prompt": "input", "format": "response_format"}
+MAX_UNKNOWN_FIELDS = 64  # that are ignored; more are refused
+MAX_COMPARED_CHARS = 40  # longer names are not compared with the known ones
+_MAX_SHOWN_CHARS = 80  # of a value in an error message
+_WRONG_ALTERNATIVE = ("string_type", "list_type", "model_type", "model_attributes_type")
+
+
+def invalid_field(errors: list[Any], *, of_request: bool = True) -> FieldError:
+    """The first of pydantic's errors in our words. `of_request`: the fields are those of a speech request."""
+    error = _most_specific(errors)
+    name = _joined(_path(error["loc"]))
+    if error["type"] == "bad_name":
+        param = f"{name}.{error['ctx']['name']}" if name else error["ctx"]["name"]
+        return FieldError(f"{name}: {error['msg']}" if name else error["msg"], param=param)
+    if error["type"] == "missing":
+        return FieldError(f"{name or 'the body'} is missing; it is required{_misspelled(error)}", param=name or None)
+    if not name:
+        return FieldError("the body must be one JSON object, sent with content-type: application/json")
+    path = _path(error["loc"])
+    field = _DECLARED.get(path[-1]) if len(path) == 1 or path[0] in ("input", "extra_params") else None
+    if of_request and field and field.name != "voice" and error["type"] != "string_unicode":
+        return FieldError(field.refusal(error.get("input"), name), param=name)
+    given = error.get("input")
+    if path[0] == "input" and error["type"] in _WRONG_ALTERNATIVE and len(path) == 2:
+        message = f"a turn must be an object with a text, got {type(given).__name__}"
+        return FieldError(f"{name}: {message}", param=name)
+    shown = f", got {repr(given)[:_MAX_SHOWN_CHARS]}" if isinstance(given, int | float | bool | None) else ""
+    return FieldError(f"{name}: {error['msg'][0].lower()}{error['msg'][1:]}{shown}", param=name)
+
+
+def _misspelled(error: Any) -> str:
+    """Names the field that was probably meant to be the missing one."""
+    missing, given = str(error["loc"][-1]), error.get("input")
+    names = [shown_name(name) for name in list(given)[:MAX_UNKNOWN_FIELDS]] if isinstance(given, dict) else []
+    others = [name for name in names if OTHER_NAMES.get(name) == missing]
+    found = others or nearest(missing, [name for name in names if len(name) <= MAX_COMPARED_CHARS])
+    return f"; did you mean it by {found[0]!r}?" if found else ""
+
+
+def _most_specific(errors: list[Any]) -> Any:
+    """A field with several allowed types has an error per type; the type that the client meant matched furthest."""
+    same_field = [error for error in errors if _path(error["loc"])[:1] == _path(errors[0]["loc"])[:1]]
+    return max(same_field, key=lambda error: (len(_path(error["loc"])), error["type"] not in _WRONG_ALTERNATIVE))
+
+
+def _joined(path: Sequence[str]) -> str:
+    """`input[1].voice`"""
+    return "".join(f"[{name}]" if name.isdecimal() else f".{name}" for name in path).removeprefix(".")
+
+
+def _path(loc: tuple[str | int, ...]) -> list[str]:
+    """Drops the components that FastAPI and pydantic add: the body, and the type that was tried."""
+    names = [str(name) for name in (loc[1:] if loc[:1] == ("body",) else loc)]
+    tried = ("str", "constrained-str", "VoiceId")
+    return [name for name in names if name not in tried and not name.startswith(("list[", "function-wrap["))]
+
+
 def error_headers(error: ApiError) -> dict[str, str]:
     headers = dict(error.headers or {})
     if error.retry_after_s is not None:
@@ -170,7 +232,6 @@ def _http_error(request: Request, error: HTTPException) -> ApiError:
 
 def handle_errors(
     app: FastAPI,
-    validation_error: Callable[[list[Any]], FieldError],
     count_refusal: Callable[[str, int], None],
     render: Callable[[str, ApiError], Response] = lambda _, error: error_response(error),
 ) -> None:
@@ -179,7 +240,7 @@ def handle_errors(
 
     async def answer(request: Request, exception: Exception) -> Response:
         if isinstance(exception, RequestValidationError):
-            exception = validation_error(list(exception.errors()))
+            exception = invalid_field(list(exception.errors()))
         elif isinstance(exception, HTTPException) and isinstance(exception.__cause__, OscineError):
             # FastAPI wraps what is raised while it reads a body.
             exception = exception.__cause__

@@ -20,7 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from oscine.errors import RequestError, TimedOutError, TooLargeError
 from oscine.process.resources import Account
-from oscine.server.api.schemas import invalid_field
+from oscine.server.http.errors import invalid_field
 
 BODY_S = 30.0  # for the first bytes; each further one adds its share
 _MIN_BYTES_PER_S = 16 * 2**10

@@ -19,7 +19,7 @@ from oscine.server.http.api_keys import ApiKeys
 from oscine.server.http.key_usage import Unit
 from oscine.speech.models import EngineFigures
 from oscine.speech.phrase_cache import PhraseCache
-from oscine.speech.words import AlignerJob
+from oscine.speech.word_times import AlignerJob
 from oscine.types import TICK_BOUNDS_S, EngineStatus, ModelCard
 
 _TTFA_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10)

@@ -26,9 +26,8 @@ from oscine.server.api.renderers import (
     word_alignment,
     word_event,
 )
-from oscine.server.api.schemas import VoiceOptions, invalid_field
 from oscine.server.http.access import SUBPROTOCOL
-from oscine.server.http.errors import ApiError
+from oscine.server.http.errors import ApiError, invalid_field
 from oscine.server.http.logs import request_id
 from oscine.server.live.messages import (
     MESSAGES,
@@ -47,6 +46,7 @@ from oscine.server.live.messages import (
     UtteranceEnded,
     parse_message,
 )
+from oscine.server.schemas import VoiceOptions
 from oscine.server.service import Service
 from oscine.speech.events import Audio, Ended, SegmentEnded, Started, Words
 from oscine.speech.models import ServedModel

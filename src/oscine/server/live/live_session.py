@@ -43,7 +43,7 @@ from oscine.server.service import Service
 from oscine.speech.capabilities import check_characters, resolve_request
 from oscine.speech.clock import PlaybackClock, UtteranceTimeline, playback_position
 from oscine.speech.plan import SpeechPlan
-from oscine.speech.words import check_aligner
+from oscine.speech.word_times import check_aligner
 
 _MAX_BAD_MESSAGES = 100  # in a row
 _MAX_QUEUED_UTTERANCES = 1000

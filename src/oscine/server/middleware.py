@@ -20,7 +20,6 @@ from uvicorn.protocols.utils import ClientDisconnected
 
 from oscine.errors import NotAllowedError, clear_tracebacks, shown_name
 from oscine.process.resources import Owner, current_owner
-from oscine.server.dialects.kept_files import FILES_PATH
 from oscine.server.dialects.routes import refusal_at
 from oscine.server.http.access import AllowedHosts, host_name
 from oscine.server.http.api_keys import role_needed
@@ -28,6 +27,7 @@ from oscine.server.http.connections import client_network
 from oscine.server.http.errors import api_error, error_response
 from oscine.server.http.json_body import RequestBody
 from oscine.server.http.logs import client_address, key_name, log_fields, request_id
+from oscine.server.kept_files import FILES_PATH
 from oscine.server.service import Service
 
 _log = logging.getLogger(__name__)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from oscine.commands.environment import ENV_PREFIX, default_voices_dir, variable_of
-from oscine.commands.settings import (
+from oscine.errors import ConfigError
+from oscine.serving.environment import ENV_PREFIX, default_voices_dir, variable_of
+from oscine.serving.settings import (
     Settings,
     forget_secrets,
     load_settings,
@@ -15,7 +16,6 @@ from oscine.commands.settings import (
     parse_assignments,
     setting_fields,
 )
-from oscine.errors import ConfigError
 
 pytestmark = pytest.mark.slow
 

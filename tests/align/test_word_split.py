@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oscine.align.words import TimedWord, split_words, written_words
+from oscine.align.word_split import TimedWord, split_words, written_words
 from oscine.text.options import TextOptions
 from oscine.text.preparation import prepare_text
 from oscine.text.spoken_text import SpokenText

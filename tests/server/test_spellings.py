@@ -8,8 +8,9 @@ from pydantic import ValidationError
 
 from oscine.config import ServerConfig
 from oscine.errors import RequestError
-from oscine.server.api.schemas import SpeechBody, invalid_field
-from oscine.server.api.spellings import meant_boolean
+from oscine.server.http.errors import invalid_field
+from oscine.server.schemas import SpeechBody
+from oscine.server.spellings import meant_boolean
 from tests.server.entrances import ENTRANCES, SPEECH, Ask, over_http, post
 from tests.server.live.live_client import Server, server_of
 from tests.server.scripted_engine import ScriptedEngine

@@ -12,8 +12,8 @@ from oscine.config import ServerConfig
 from oscine.errors import ConfigError, EngineError
 from oscine.server.app import build_app
 from oscine.server.http.listener import bind
-from oscine.server.http.web_server import StatusServer, WebServer
 from oscine.server.service import Service
+from oscine.server.web_server import StatusServer, WebServer
 from oscine.types import EngineHealth
 from tests.server.scripted_engine import CARD, ScriptedEngine
 

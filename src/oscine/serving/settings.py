@@ -24,7 +24,6 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from oscine.commands.environment import ENV_PREFIX, default_voices_dir, variable_of
 from oscine.config import (
     CheckpointConfig,
     Dtype,
@@ -36,6 +35,7 @@ from oscine.config import (
     check_devices,
 )
 from oscine.errors import ConfigError, unknown_choice
+from oscine.serving.environment import ENV_PREFIX, default_voices_dir, variable_of
 
 _SECRETS = ("server.api_keys", "server.admin_keys")
 

@@ -26,7 +26,8 @@ from oscine.audio.formats import MAX_PACKET_MS, MAX_VOLUME, MIN_PACKET_MS, Forma
 from oscine.errors import FieldError, RequestError, nearest, shown_name, unknown_choice
 from oscine.fields import RequestField
 from oscine.request import MAX_TURNS, TURN_ALIASES, SpeechRequest, Turn, VoiceSource
-from oscine.server.api.spellings import TaskName, meant_values
+from oscine.server.http.errors import MAX_COMPARED_CHARS, MAX_UNKNOWN_FIELDS, OTHER_NAMES, invalid_field
+from oscine.server.spellings import TaskName, meant_values
 from oscine.speech.capabilities import AUTO, KIND_NAMES
 from oscine.speech.phrase_cache import CacheUse
 from oscine.speech.routing import AskedModel
@@ -42,16 +43,9 @@ Embedding = Annotated[list[Finite], Field(max_length=MAX_EMBEDDING, fail_fast=Tr
 # Validated one by one later, so that a bad item does not fail the others.
 Item = Annotated[Any, WithJsonSchema({"type": "object", "additionalProperties": True})]
 
-_MAX_SHOWN_CHARS = 80  # of a value in an error message
-_MAX_UNKNOWN = 64  # fields that are ignored; more are refused
-_MAX_COMPARED_CHARS = 40  # longer names are not compared with the known ones
 _SIMILAR = 0.7  # of 1.0: how much a misspelled name has in common with the right one
 # A field of the other APIs without a meaning here: accepted, and listed in a response header.
 _Ignored = Field(None, description="Accepted and ignored.", deprecated=True)
-
-
-# What other speech APIs call our fields.
-_OTHER_NAMES = {"text": "input", "prompt": "input", "format": "response_format"}
 
 
 class StrictModel(BaseModel):
@@ -68,7 +62,7 @@ class StrictModel(BaseModel):
         unknown = next((name for name in given if name not in known), None) if isinstance(given, dict) else None
         if unknown is not None:
             name = shown_name(unknown)
-            meant = _OTHER_NAMES.get(name)
+            meant = OTHER_NAMES.get(name)
             raise _bad_name(name, unknown_choice("field", name, known, meant if meant in known else None))
         return given
 
@@ -90,9 +84,9 @@ class UnknownField:
     @property
     def meant(self) -> str | None:
         """The known field that it resembles."""
-        if (other := _OTHER_NAMES.get(self.name)) in self.known:
+        if (other := OTHER_NAMES.get(self.name)) in self.known:
             return other
-        if len(self.name) > _MAX_COMPARED_CHARS:
+        if len(self.name) > MAX_COMPARED_CHARS:
             return None
         return next(iter(nearest(self.name, self.known, similarity=_SIMILAR)), None)
 
@@ -110,7 +104,7 @@ class LenientModel(BaseModel):
     def _remember_unknown(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
         known = cls.model_fields
         unknown = [name for name in given if name not in known] if isinstance(given, dict) else []
-        if len(unknown) > _MAX_UNKNOWN:
+        if len(unknown) > MAX_UNKNOWN_FIELDS:
             name = shown_name(unknown[0])
             message = f"there are {len(unknown)} unknown fields, such as {name!r}; send only fields of this API"
             raise _bad_name(name, message)
@@ -208,7 +202,6 @@ def _with_fields(name: str, fields: Iterable[RequestField]) -> Any:
 
 _KINDS = {name: kind for kind, name in KIND_NAMES.items()}
 _FIELDS = SpeechRequest.fields()
-_DECLARED = {**Turn.fields(), **_FIELDS}
 _SAMPLING = (
     *("temperature", "top_k", "top_p", "repetition_penalty", "max_new_tokens", "seed"),
     *("subtalker_temperature", "subtalker_top_k", "subtalker_top_p"),
@@ -473,59 +466,6 @@ class BatchBody(VoiceOptions):
     model_config = ConfigDict(json_schema_extra={"examples": [{"items": [{"input": "Hello."}, {"input": "Goodbye."}]}]})
 
     items: list[Item] = Field(min_length=1, description="Requests; the fields beside `items` are their defaults.")
-
-
-_WRONG_ALTERNATIVE = ("string_type", "list_type", "model_type", "model_attributes_type")
-
-
-def invalid_field(errors: list[Any], *, of_request: bool = True) -> FieldError:
-    """The first of pydantic's errors in our words. `of_request`: the fields are those of a speech request."""
-    error = _most_specific(errors)
-    name = _joined(_path(error["loc"]))
-    if error["type"] == "bad_name":
-        param = f"{name}.{error['ctx']['name']}" if name else error["ctx"]["name"]
-        return FieldError(f"{name}: {error['msg']}" if name else error["msg"], param=param)
-    if error["type"] == "missing":
-        return FieldError(f"{name or 'the body'} is missing; it is required{_misspelled(error)}", param=name or None)
-    if not name:
-        return FieldError("the body must be one JSON object, sent with content-type: application/json")
-    path = _path(error["loc"])
-    field = _DECLARED.get(path[-1]) if len(path) == 1 or path[0] in ("input", "extra_params") else None
-    if of_request and field and field.name != "voice" and error["type"] != "string_unicode":
-        return FieldError(field.refusal(error.get("input"), name), param=name)
-    given = error.get("input")
-    if path[0] == "input" and error["type"] in _WRONG_ALTERNATIVE and len(path) == 2:
-        message = f"a turn must be an object with a text, got {type(given).__name__}"
-        return FieldError(f"{name}: {message}", param=name)
-    shown = f", got {repr(given)[:_MAX_SHOWN_CHARS]}" if isinstance(given, int | float | bool | None) else ""
-    return FieldError(f"{name}: {error['msg'][0].lower()}{error['msg'][1:]}{shown}", param=name)
-
-
-def _misspelled(error: Any) -> str:
-    """Names the field that was probably meant to be the missing one."""
-    missing, given = str(error["loc"][-1]), error.get("input")
-    names = [shown_name(name) for name in list(given)[:_MAX_UNKNOWN]] if isinstance(given, dict) else []
-    others = [name for name in names if _OTHER_NAMES.get(name) == missing]
-    found = others or nearest(missing, [name for name in names if len(name) <= _MAX_COMPARED_CHARS])
-    return f"; did you mean it by {found[0]!r}?" if found else ""
-
-
-def _most_specific(errors: list[Any]) -> Any:
-    """A field with several allowed types has an error per type; the type that the client meant matched furthest."""
-    same_field = [error for error in errors if _path(error["loc"])[:1] == _path(errors[0]["loc"])[:1]]
-    return max(same_field, key=lambda error: (len(_path(error["loc"])), error["type"] not in _WRONG_ALTERNATIVE))
-
-
-def _joined(path: Sequence[str]) -> str:
-    """`input[1].voice`"""
-    return "".join(f"[{name}]" if name.isdecimal() else f".{name}" for name in path).removeprefix(".")
-
-
-def _path(loc: tuple[str | int, ...]) -> list[str]:
-    """Drops the components that FastAPI and pydantic add: the body, and the type that was tried."""
-    names = [str(name) for name in (loc[1:] if loc[:1] == ("body",) else loc)]
-    tried = ("str", "constrained-str", "VoiceId")
-    return [name for name in names if name not in tried and not name.startswith(("list[", "function-wrap["))]
 
 
 # Fields that have no effect, as the response names them: short, in printable ASCII, and not too many.

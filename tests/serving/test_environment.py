@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from oscine.commands.environment import early_worker
+from oscine.serving.environment import early_worker
 from tests.engine.recorder import wait_until
 from tests.engine.remote.helpers import gone
 
@@ -26,6 +26,6 @@ def test_without_processes_the_command_goes_on(monkeypatch: pytest.MonkeyPatch) 
     def refuse(*_: object, **__: object) -> None:
         raise BlockingIOError("no more processes")
 
-    monkeypatch.setattr("oscine.commands.environment.Child", refuse)
+    monkeypatch.setattr("oscine.serving.environment.Child", refuse)
     with early_worker() as spawned:
         assert spawned is None

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from oscine.audio.decoding.clip_decoder import start_decoder
-from oscine.commands.settings import Settings
 from oscine.config import CheckpointConfig
 from oscine.engine.memory_plan import PlannedEngine, RunningEngine, WantedEngine, cpu_threads, plan_memory_of
 from oscine.engine.remote.client import EngineClient
@@ -21,6 +20,7 @@ from oscine.errors import EngineError
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import read_config
 from oscine.process.child import Child
+from oscine.serving.settings import Settings
 from oscine.types import BEST_STATES, EngineHealth, ModelCard, ReportProgress, SpeechEngine
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 from oscine.config import ServerConfig
 from oscine.errors import RequestError
 from oscine.process.resources import Owner, current_owner
-from oscine.server.dialects.kept_files import KeptFile, KeptFiles
+from oscine.server.kept_files import KeptFile, KeptFiles
 from oscine.speech.limits import ledger_of
 
 

@@ -13,10 +13,10 @@ from fastapi import FastAPI
 
 from oscine.config import CheckpointConfig, ServerConfig
 from oscine.errors import CheckpointError, ConfigError, ConflictError, EngineError, RequestError
-from oscine.server.api.model_admin import ModelAdmin, allowed_path
 from oscine.server.app import build_models_app
 from oscine.server.http.errors import api_error
 from oscine.server.http.metrics import Metrics
+from oscine.server.model_admin import ModelAdmin, allowed_path
 from oscine.speech.limits import ledger_of
 from oscine.speech.models import LoadedModel, ModelRegistry
 from oscine.speech.voice_store import VoiceStore

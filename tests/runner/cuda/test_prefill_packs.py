@@ -20,11 +20,11 @@ from oscine.kernels.admit import InputTables
 from oscine.model.config import read_config
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.backend import Newcomer
-from oscine.runner.cuda import admission, long_prefill
-from oscine.runner.cuda.admission import BatchedAdmission, PendingRows
+from oscine.runner.cuda import long_prefill, prefill_packs
 from oscine.runner.cuda.codec import CudaCodec
 from oscine.runner.cuda.decode_step import PromptRows
 from oscine.runner.cuda.graphs import SideStream
+from oscine.runner.cuda.prefill_packs import BatchedAdmission, PendingRows
 from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.runner import SlotAssignment
@@ -86,7 +86,7 @@ class Rig:
 @pytest.fixture
 def make_rig(model, monkeypatch) -> Callable[..., Rig]:
     """Small packs, and in every slot what an earlier stream may have left."""
-    monkeypatch.setattr(admission, "PACK_SIZES", (16, 32, LARGEST))
+    monkeypatch.setattr(prefill_packs, "PACK_SIZES", (16, 32, LARGEST))
     monkeypatch.setattr(long_prefill, "MIN_ROWS", 20)
 
     def make(*, long_packs: bool) -> Rig:
@@ -140,7 +140,7 @@ def test_a_flush_leaves_nothing_pending(rig):
 
 
 def test_a_frame_runs_a_short_pack_with_its_own_rows_if_there_is_room(rig, monkeypatch):
-    monkeypatch.setattr(admission, "MIXED_SIZES", (16, 32))
+    monkeypatch.setattr(prefill_packs, "MIXED_SIZES", (16, 32))
     rows = rig.add(1, random_prompt(8, 1)) + rig.add(2, random_prompt(6, 2))
     assert rig.admission.flush_mixed(5) == PendingRows(12, 32) and rig.step.packs == []
     placed = rig.admission.placed_mixed(32)
@@ -158,7 +158,7 @@ def test_a_frame_leaves_long_packs_alone(long_rig):
 
 
 def test_requests_whose_texts_do_not_fit_together_are_sent_one_after_the_other(rig, monkeypatch):
-    monkeypatch.setattr(admission.AdmissionBlock, "room_for", lambda block, prompt: block.requests < 2)
+    monkeypatch.setattr(prefill_packs.AdmissionBlock, "room_for", lambda block, prompt: block.requests < 2)
     for slot in range(5):
         rig.add(slot, random_prompt(2, slot, trailing=16))
     rig.admission.flush()
@@ -313,7 +313,7 @@ class TorchCalls(TorchFunctionMode):
 def test_eight_requests_take_no_more_transfers_and_launches_than_one(rig, monkeypatch):
     launches: list[str] = []
     for name in ("write_slots", "copy_prefixes", "start_codecs", "place_rows"):
-        monkeypatch.setattr(admission, name, lambda *args, name=name: launches.append(name))
+        monkeypatch.setattr(prefill_packs, name, lambda *args, name=name: launches.append(name))
     rig.step.prefill = lambda *pack: launches.append("prefill")
     for requests in (1, 8):
         launches.clear()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
 from oscine.align.aligner import Aligner, AlignerError, unknown_language
-from oscine.align.words import TimedWord, split_words, written_words
+from oscine.align.word_split import TimedWord, split_words, written_words
 from oscine.audio.pcm import Samples, samples_of
 from oscine.errors import ConfigError, FieldError, OverloadedError
 from oscine.process.resources import Ledger
