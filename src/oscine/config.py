@@ -439,7 +439,7 @@ class ServerConfig:
     default_format: FormatName | None = Field(
         default=None,
         description="response_format of requests without one. Default: mp3 over HTTP, as OpenAI has it; over "
-        "WebSockets pcm, or wav for a client of vLLM-Omni.",
+        "WebSockets pcm, or wav for a client of vLLM-Omni. ElevenLabs' and nari's paths keep their own.",
     )
     model_aliases: Strings = Field(
         default=("qwen3-tts",),

@@ -314,19 +314,28 @@ def session(client: httpx.Client, pieces: list[str], **config: Any) -> tuple[lis
 
 
 @pytest.mark.parametrize("mode", ["CustomVoice", "VoiceDesign", "Base"])
-def test_the_streaming_client_saves_one_file_in_every_mode(
+def test_the_streaming_client_saves_a_file_per_sentence_in_every_mode(
     custom_voice: Running, voice_design: Running, base: Running, mode: str
 ) -> None:
     engine, client = {"CustomVoice": custom_voice, "VoiceDesign": voice_design, "Base": base}[mode]
     own = {"CustomVoice": {}, "VoiceDesign": {"instructions": "A cheerful voice."}, "Base": CLONE}[mode]
     sent = {"voice": "Vivian", "task_type": mode, "language": "Auto", "response_format": "wav", "speed": 1.0, **own}
-    (start, done, end), (frames,) = session(client, ["Hello ", "world. ", "How ", "are ", "you?"], **sent)
-    assert (start["type"], start["sentence_index"], start["format"]) == ("audio.start", 0, "wav")
-    assert start["sentence_text"] and start["sample_rate"] == RATE_HZ
-    assert (done["sentence_index"], done["error"]) == (0, False)
-    assert done["total_bytes"] == sum(map(len, frames)) and end["total_sentences"] == 1
-    said_by = engine.submitted[-1].voice
-    assert samples(b"".join(frames)) == spoken("Hello world. How are you?", start["seed"], said_by)  # with true sizes
+    (*told, end), files = session(client, ["Hello ", "world. ", "How ", "are ", "you?"], **sent)
+    assert [event["type"] for event in told] == ["audio.start", "audio.done"] * 2 and end["total_sentences"] == 2
+    for index, (start, done, (frame,), request) in enumerate(
+        zip(told[::2], told[1::2], files, engine.submitted[-2:], strict=True)
+    ):
+        assert (start["sentence_index"], start["format"], start["sample_rate"]) == (index, "wav", RATE_HZ)
+        assert start["sentence_text"] == request.text.strip() == ("Hello world.", "How are you?")[index]
+        assert (done["sentence_index"], done["error"], done["total_bytes"]) == (index, False, len(frame))
+        assert samples(frame) == spoken(request.text, start["seed"], request.voice)  # with true sizes
+
+
+def test_a_client_that_asks_for_one_file_gets_one(custom_voice: Running) -> None:
+    how = {"voice": "vivian", "task_type": "CustomVoice", "split_granularity": "none"}
+    (start, _, end), ((frame,),) = session(custom_voice[1], ["Hello world. ", "How are you?"], **how)
+    assert end["total_sentences"] == 1
+    assert samples(frame) == spoken("Hello world. How are you?", start["seed"], "vivian")
 
 
 def test_a_session_without_a_format_gets_a_wav_with_true_sizes(custom_voice: Running) -> None:
@@ -380,7 +389,7 @@ def test_sentences_are_files_of_their_own_where_asked_for(custom_voice: Running)
 
 
 def test_the_token_level_client_gets_the_whole_text(custom_voice: Running) -> None:
-    pieces = ["Hello there, ", "these are ", "tokens of ", "a model."]
+    pieces = ["Hello there, ", "these are ", "tokens. ", "A model made ", "them."]
     how = {"voice": "vivian", "streaming_mode": "token_level", "response_format": "pcm"}
     (start, _, _), (frames,) = session(custom_voice[1], pieces, **how)
     assert b"".join(frames) == spoken("".join(pieces), start["seed"], "vivian")

@@ -49,6 +49,14 @@ def kinds(received: Any) -> list[str]:
 # --- a session ---
 
 
+def test_the_operator_chooses_the_format_of_a_client_that_names_none() -> None:
+    engine = ScriptedEngine()
+    with server_of(engine, ServerConfig(default_format="wav")) as server, server.client(PATH) as client:
+        assert client.until("session.created").one("session.created")["session"]["response_format"] == "wav"
+        assert sound(RealtimeClient(client).say("Hello."))[:4] == b"RIFF"
+    engine.stop()
+
+
 def test_a_new_session_is_announced_with_its_settings(server: Server) -> None:
     with server.client(PATH) as client:
         created = client.until("session.created").one("session.created")

@@ -68,6 +68,14 @@ def test_settings_have_the_defaults_of_sglang_omni(client: Client) -> None:
     assert configured["split_granularity"] == "sentence"
 
 
+def test_the_operator_chooses_the_format_of_a_client_that_names_none() -> None:
+    engine = ScriptedEngine()
+    with server_of(engine, ServerConfig(default_format="wav")) as server, server.client() as client:
+        assert configure(client)["response_format"] == "wav"
+        assert configure(client, response_format="pcm")["response_format"] == "pcm"
+    engine.stop()
+
+
 def test_settings_without_an_effect_are_named(client: Client) -> None:
     assert configure(client, initial_codec_chunk_frames=8, token_count=5)["ignored_fields"] == [
         "initial_codec_chunk_frames",

@@ -131,7 +131,8 @@ class DashScopeConnection(ForeignConnection):
         self._response: _Response | None = None  # between response.created and response.done
 
     async def open(self) -> LiveConnection:
-        about = {"voice": DEFAULT_VOICE, "response_format": "pcm", **self._about_session()}
+        form = self._service.config.default_format or self.default_format
+        about = {"voice": DEFAULT_VOICE, "response_format": form, **self._about_session()}
         await self._send_json("session.created", session=about)
         return self
 
@@ -167,7 +168,7 @@ class DashScopeConnection(ForeignConnection):
         self._configured = True
         try:
             given = own_fields({name: settings[name] for name in settings if name != "mode"})
-            config = live_config({"response_format": "pcm", **given})
+            config = live_config(given)
         except (ApiError, FieldError) as error:
             raise _session_error(error) from None
         self._update = settings

@@ -24,9 +24,9 @@ from oscine.server.http.websocket_protocol import MAX_MESSAGE_BYTES
 from oscine.server.kept_files import kept_file_routes
 from oscine.server.live.connection import LiveConnection
 from oscine.server.live.live_session import LiveSession
-from oscine.server.live.messages import LiveConfig
+from oscine.server.live.messages import ONE_STREAM, LiveConfig
 from oscine.server.service import Service
-from oscine.speech.plan import SpeechPlan
+from oscine.speech.plan import SpeechPlan, Split
 
 _TELLING = ('"session"', '"task_type"', '"streaming_mode"')  # fields of a first message that another protocol may have
 
@@ -85,6 +85,12 @@ class VllmOmniConnection(LiveConnection):
     """Clients of vLLM-Omni. Their messages and events are also ours; the defaults differ."""
 
     default_format: FormatName = "wav"
+
+    def _split(self, config: LiveConfig) -> Split | None:
+        """Each sentence is a file, unless the client asks for something else, or for a mode that makes one stream."""
+        if config.split_granularity is None and config.streaming_mode not in ONE_STREAM:
+            return "sentence"
+        return config.split
 
     def _sends_whole_files(self, config: LiveConfig, plan: SpeechPlan) -> bool:
         """No file is sent as a stream unless the client asks for one."""

@@ -33,7 +33,7 @@ from oscine.server.service import Service
 from oscine.speech.events import Ended, Started
 
 # Settings of SGLang-Omni's that our live protocol has too, with its defaults.
-_DEFAULTS = {"response_format": "pcm", "split_granularity": "sentence", "stream_audio": False}
+_DEFAULTS = {"split_granularity": "sentence", "stream_audio": False}
 
 
 class SglangConfig(ForeignMessage):

@@ -50,7 +50,7 @@ from oscine.server.schemas import VoiceOptions
 from oscine.server.service import Service
 from oscine.speech.events import Audio, Ended, SegmentEnded, Started, Words
 from oscine.speech.models import ServedModel
-from oscine.speech.plan import SpeechPlan, WordForm
+from oscine.speech.plan import SpeechPlan, Split, WordForm
 
 _MAX_REASON_BYTES = 120  # a close frame holds 123
 _MAX_FRAME_BYTES = 2**20  # of audio: the default limit of Python's websockets
@@ -93,7 +93,11 @@ class LiveConnection:
         default = self._service.config.default_format or self.default_format
         plan = await self._service.plan(model, config, "", default)
         whole_files = self._sends_whole_files(config, plan)
-        return replace(plan, split=config.split, whole_files=whole_files, words=self._word_form(config))
+        return replace(plan, split=self._split(config), whole_files=whole_files, words=self._word_form(config))
+
+    def _split(self, config: LiveConfig) -> Split | None:
+        """Returns what is a file of its own; None: the utterance."""
+        return config.split
 
     def _sends_whole_files(self, config: LiveConfig, plan: SpeechPlan) -> bool:
         """Whether each file is sent in one frame. As over HTTP, a file whose header states its length is sent when it

@@ -20,6 +20,7 @@ from oscine.speech.plan import SpeechPlan, Split
 
 # Events beyond those of vLLM-Omni's protocol. Some of its clients refuse events that they do not know.
 OwnEvent = Literal["session.ready", "audio.segment", "audio.words"]
+ONE_STREAM = ("token_level", "sentence_commit")  # of vLLM-Omni's modes: an utterance is one stream
 
 
 class LiveConfig(VoiceOptions):
@@ -34,7 +35,9 @@ class LiveConfig(VoiceOptions):
     )
     timestamp_transport_strategy: Literal["sync"] | None = None
     split_granularity: Literal["none", "sentence", "clause"] | None = Field(
-        None, description="Each sentence or clause is a file of its own, between `audio.start` and `audio.done`."
+        None,
+        description="Each sentence or clause is a file of its own, between `audio.start` and `audio.done`. Default: none, "
+        "or sentence for clients of vLLM-Omni.",
     )
     stream_audio: bool | None = Field(
         None,
@@ -48,7 +51,7 @@ class LiveConfig(VoiceOptions):
     @property
     def streams(self) -> bool | None:
         """Whether audio is sent as it is generated. None: the client has not said."""
-        if self.stream_audio is None and self.streaming_mode in ("token_level", "sentence_commit"):
+        if self.stream_audio is None and self.streaming_mode in ONE_STREAM:
             return True
         return self.stream_audio
 
