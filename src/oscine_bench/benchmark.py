@@ -19,7 +19,7 @@ from oscine_bench.exchange import BenchClient
 from oscine_bench.http_client import HttpClient
 from oscine_bench.load import LoadProgress, LoadRun, OfferedLoad, RunLength
 from oscine_bench.report import number
-from oscine_bench.search import RateSearch, SearchLimits, Verdict, measured_requests, seconds_for_p95
+from oscine_bench.search import RateSearch, SearchLimits, Verdict, length_at, measured_requests
 from oscine_bench.summary import Row, analyze
 from oscine_bench.targets import TRITON, Target
 from oscine_bench.triton_client import TritonClient
@@ -119,9 +119,9 @@ class Bench:
         async with self._client() as client:
             search = RateSearch(first or self._first_rate(), **rates)
             while (rate := search.next_rate()) is not None:
-                # A low rate needs more time: two lucky requests do not show that a limit holds.
-                length = replace(self.length, duration_s=max(self.length.duration_s, seconds_for_p95(rate)))
-                takes_s, left_s = _seconds(rate, length), end_s - self.clock()
+                left_s = end_s - self.clock()
+                length = length_at(rate, self.length, left_s, may_shorten=search.low is None)
+                takes_s = length.seconds_at(rate)
                 if takes_s > left_s:
                     if search.low is None and search.high is None:
                         message = f"the first rate, {number(rate)}/s, takes {takes_s:.0f} s"
@@ -204,11 +204,6 @@ class Bench:
     def _check_reachable(self, row: Row, consequence: str) -> None:
         if not row["succeeded"] and row["failures"].keys() == {"connect"}:
             raise OscineError(f"lost the server at {self.target.url}; {consequence}")
-
-
-def _seconds(rate: float, length: RunLength) -> float:
-    """Returns how long an open loop sends."""
-    return length.warmup_s + (length.duration_s if length.requests is None else length.requests / rate)
 
 
 def _records(run: LoadRun) -> Iterator[Row]:

@@ -110,12 +110,11 @@ def search(
     from oscine_bench.benchmark import run_async
     from oscine_bench.search import SearchLimits
 
-    if not (0 < (max_rate if first is None else first) <= max_rate and resolution > 0):
-        raise RequestError(
-            f"--first {first:g} must be above 0 and at most --max-rate {max_rate:g}, --resolution above 0", "first"
-        )
-    if not time_limit_s > 0:
-        raise RequestError(f"--time-limit-s must be above 0, got {time_limit_s:g}", "time_limit_s")
+    for option, value in (("max_rate", max_rate), ("resolution", resolution), ("time_limit_s", time_limit_s)):
+        if not value > 0:
+            raise RequestError(f"--{option.replace('_', '-')} must be above 0, got {value:g}", option)
+    if first is not None and not 0 < first <= max_rate:
+        raise RequestError(f"--first must be above 0 and at most --max-rate {max_rate:g}, got {first:g}", "first")
     limits = SearchLimits(f"{figure.value.replace('-', '_')}_ms", p95_ms, underrun_ms)
     bench = _bench(url, server, options)
     rows: list[Row] = []

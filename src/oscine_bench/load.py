@@ -60,6 +60,10 @@ class RunLength:
         if not self.warmup_s >= 0:
             raise RequestError(f"the warm-up must be 0 s or more, got {self.warmup_s:g}", "warmup_s")
 
+    def seconds_at(self, rate_per_s: float) -> float:
+        """Returns how long an open loop sends."""
+        return self.warmup_s + (self.duration_s if self.requests is None else self.requests / rate_per_s)
+
 
 @dataclass(slots=True)
 class LoadProgress:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from oscine.errors import RequestError
 from oscine_bench.load import RunLength
 from oscine_bench.metrics import MIN_FOR_P95
 from oscine_bench.summary import RequestOutcome, Row
 from oscine_bench.workload import arrivals
+
+_MIN_REQUESTS = 5  # that a shortened window measures, on average
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,18 @@ class SearchLimits:
 def seconds_for_p95(rate_per_s: float) -> float:
     """Returns half again as long as MIN_FOR_P95 requests take on average, because fewer may arrive by chance."""
     return 1.5 * MIN_FOR_P95 / rate_per_s
+
+
+def length_at(rate_per_s: float, length: RunLength, left_s: float, *, may_shorten: bool) -> RunLength:
+    """Returns how long to measure a rate; a low one takes longer. With `may_shorten`, a window that does not fit in the
+    time left is cut to half of it, which leaves time for the last responses and another rate: a coarse result is better
+    than none."""
+    length = replace(length, duration_s=max(length.duration_s, seconds_for_p95(rate_per_s)))
+    window_s = left_s / 2 - length.warmup_s
+    fits = length.requests is not None or length.seconds_at(rate_per_s) <= left_s
+    if fits or not may_shorten or rate_per_s * window_s < _MIN_REQUESTS:
+        return length
+    return replace(length, duration_s=window_s)
 
 
 @dataclass(slots=True)

@@ -196,10 +196,25 @@ def test_an_interrupted_search_keeps_and_shows_the_tried_rates(
 
 
 def test_a_time_limit_that_is_too_short_for_one_rate_is_an_error(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran = bench(monkeypatch, "search", server, "--first", 1, "--time-limit-s", 20)
-    assert "--time-limit-s 20 is too short: the first rate, 1/s, takes 35 s" in str(ran.exception)
-    ran = bench(monkeypatch, "search", server, "--time-limit-s", 0)
-    assert "--time-limit-s must be above 0, got 0" in str(ran.exception)
+    ran = bench(monkeypatch, "search", server, "--first", 1, "--time-limit-s", 15)
+    assert "--time-limit-s 15 is too short: the first rate, 1/s, takes 35 s" in str(ran.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--time-limit-s", 0), "--time-limit-s must be above 0, got 0"),
+        (("--resolution", 0), "--resolution must be above 0, got 0"),
+        (("--max-rate", 0), "--max-rate must be above 0, got 0"),
+        (("--max-rate", "nan"), "--max-rate must be above 0, got nan"),
+        (("--first", 0), "--first must be above 0 and at most --max-rate 500, got 0"),
+        (("--first", 3, "--max-rate", 2), "--first must be above 0 and at most --max-rate 2, got 3"),
+    ],
+)
+def test_an_impossible_bound_of_a_search_is_named(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str | float, ...], message: str
+) -> None:
+    assert message == str(bench(monkeypatch, "search", "http://127.0.0.1:9", *words).exception)
 
 
 @pytest.mark.parametrize(

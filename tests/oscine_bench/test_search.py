@@ -8,7 +8,7 @@ import pytest
 
 from oscine.errors import RequestError
 from oscine_bench.load import RunLength
-from oscine_bench.search import RateSearch, SearchLimits, Verdict, measured_requests
+from oscine_bench.search import RateSearch, SearchLimits, Verdict, length_at, measured_requests
 from oscine_bench.summary import MeasurementWindow, RequestOutcome, summarize
 from oscine_bench.workload import arrivals
 from tests.oscine_bench.test_summary import failed, succeeded
@@ -91,6 +91,30 @@ def test_one_failure_or_gap_is_final() -> None:
     for bad in (failed(0, "http_429"), gap, replace(outcome(0.05), audible_s=None)):
         assert Verdict(SearchLimits(p95_ms=100), 1000).is_final(bad)
     assert not Verdict(SearchLimits(p95_ms=100, underrun_ms=math.inf), 1000).is_final(gap)
+
+
+@pytest.mark.parametrize(
+    ("rate", "left_s", "may_shorten", "window_s"),
+    [
+        (10.0, 300.0, True, 30.0),
+        (0.5, 300.0, True, 60.0),  # 30 requests
+        (0.1, 300.0, True, 145.0),  # one stream whose responses have 10 s: 300 s of window do not fit
+        (0.05, 260.0, True, 125.0),  # the next rate, when that broke a limit early
+        (0.1, 300.0, False, 300.0),  # another rate has held
+        (0.05, 200.0, True, 600.0),  # fewer than 5 requests would say nothing
+        (1.0, math.inf, True, 30.0),
+    ],
+)
+def test_a_low_rate_gets_a_long_window_or_half_of_the_time_left(
+    rate: float, left_s: float, may_shorten: bool, window_s: float
+) -> None:
+    found = length_at(rate, RunLength(), left_s, may_shorten=may_shorten)
+    assert found.duration_s == pytest.approx(window_s)
+
+
+def test_a_number_of_requests_is_not_shortened() -> None:
+    given = RunLength(requests=7, duration_s=600.0)
+    assert length_at(0.1, given, 20.0, may_shorten=True) == given
 
 
 def test_the_measured_requests_of_a_load_are_known_before_it() -> None:

@@ -36,8 +36,8 @@ class LiveConfig(VoiceOptions):
     timestamp_transport_strategy: Literal["sync"] | None = None
     split_granularity: Literal["none", "sentence", "clause"] | None = Field(
         None,
-        description="Each sentence or clause is a file of its own, between `audio.start` and `audio.done`. Default: none, "
-        "or sentence for clients of vLLM-Omni.",
+        description="Each sentence or clause is a file of its own, between `audio.start` and `audio.done`. Default: "
+        "none, or sentence for clients of vLLM-Omni.",
     )
     stream_audio: bool | None = Field(
         None,
