@@ -3,6 +3,7 @@
 OscineError
  ├─ CheckpointError   the model folder or hub id cannot be used
  ├─ ConfigError       the settings cannot work; found before weights are loaded
+ │   └─ OutOfMemoryError  memory that the settings need is not free; another process may hold it
  ├─ OverloadedError   the engine is full, or a limit of all clients or of one key is reached; says when to retry
  │   └─ NotReadyError the engine is starting or restarting, or the server takes no more connections
  ├─ ExportError       a part of the checkpoint cannot be exported
@@ -42,6 +43,10 @@ class CheckpointError(OscineError):
 
 class ConfigError(OscineError, ValueError):
     """The settings cannot work."""
+
+
+class OutOfMemoryError(ConfigError):
+    """Memory that the settings need is not free; another process may hold it, so a later try may succeed."""
 
 
 class OverloadedError(OscineError):

@@ -22,7 +22,7 @@ from oscine.engine import build
 from oscine.engine.build import build_engine, plan_slots, plan_within_memory, prepare_device, warm_up
 from oscine.engine.in_process import InProcessEngine
 from oscine.engine.remote.client import EngineClient
-from oscine.errors import CheckpointError, ConfigError, EngineError, RequestError, VoiceError
+from oscine.errors import CheckpointError, ConfigError, EngineError, OutOfMemoryError, RequestError, VoiceError
 from oscine.model.config import read_config
 from oscine.model.weights import weight_bytes
 from oscine.request import SpeechRequest
@@ -194,8 +194,27 @@ def test_as_many_slots_as_fit_are_the_default(
         assert stages[0].startswith("warning: 3 slots instead of 32: 32 slots of up to 512 positions")
     finally:
         engine.stop()
-    with pytest.raises(ConfigError, match="are free; use 3 slots or fewer positions"):
-        build_engine(folder, replace(config, slots=4), device="cpu")
+    four = replace(config, slots=4)
+    with pytest.raises(OutOfMemoryError, match="are free; use 3 slots or fewer positions; other processes hold memory"):
+        build_engine(folder, four, device="cpu")
+    monkeypatch.setattr(build, "total_bytes", build.free_bytes)
+    with pytest.raises(ConfigError, match=r"are free; use 3 slots or fewer positions$") as refused:
+        build_engine(folder, four, device="cpu")
+    assert not isinstance(refused.value, OutOfMemoryError)  # which is tried again
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("CUDA error: out of memory")]
+)
+def test_memory_that_ran_out_while_an_engine_was_built_may_be_free_later(
+    small_checkpoints: CheckpointMaker, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def load(*arguments: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(build, "load_model", load)
+    with pytest.raises(OutOfMemoryError, match="out of memory"):
+        build_engine(small_checkpoints("0b6", "custom_voice"), CONFIG, device="cpu")
 
 
 @pytest.mark.parametrize(

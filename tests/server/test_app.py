@@ -82,7 +82,8 @@ def test_requests_get_503_while_the_engine_starts(engine: ScriptedEngine) -> Non
         assert "restarting" in answer.json()["error"]["message"] and answer.headers["retry-after"]
         ready = client.get("/ready")
         assert ready.status_code == 503
-        assert ready.json() == {"ready": False, "state": "restarting", "restarts": 2, "last_failure": "killed"}
+        about = {"ready": False, "state": "restarting", "restarts": 2, "last_failure": "killed", "failed": []}
+        assert ready.json() == about
         health = client.get("/health")
         assert health.status_code == 200
         assert health.json() == {"status": "alive", "state": "restarting", "restarts": 2, "last_failure": "killed"}
@@ -97,6 +98,7 @@ def test_the_liveness_check_fails_when_the_engine_has_failed(engine: ScriptedEng
         health = client.get("/health")
         assert health.status_code == 503
         assert health.json() == {"status": "failed", "state": "failed", "restarts": 7, "last_failure": "no memory"}
+        assert client.get("/ready").json()["failed"] == ["scripted"]
 
 
 def test_draining_completes_running_streams_and_refuses_new_ones(engine: ScriptedEngine) -> None:

@@ -11,7 +11,6 @@ import queue
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ import torch
 from oscine.config import EngineConfig
 from oscine.engine.in_process import InProcessEngine
 from oscine.engine.policy import FRAME_S
-from oscine.errors import ConfigError, EngineError, RequestError
+from oscine.errors import ConfigError, EngineError, OutOfMemoryError, RequestError
 from oscine.model.checkpoint import find_checkpoint
 from oscine.model.config import ModelConfig, read_config
 from oscine.model.device import (
@@ -31,6 +30,7 @@ from oscine.model.device import (
     describe_device,
     free_bytes,
     missing_cuda_warning,
+    total_bytes,
     usable_cpus,
 )
 from oscine.model.weights import load_model, weight_bytes
@@ -65,6 +65,8 @@ def build_engine(
             progress(f"warning: {warning}", 1, 1)
         return _build(model, config, progress, chosen, dtype, codec=codec)
     except (RuntimeError, MemoryError) as error:
+        if isinstance(error, MemoryError) or "out of memory" in str(error):  # a driver's error has no class of its own
+            raise OutOfMemoryError(f"out of memory: {error}") from error
         raise EngineError(f"the engine could not be built: {error}") from error
 
 
@@ -131,12 +133,12 @@ def _report_expected_speed(model_config: ModelConfig, config: EngineConfig, prog
 
 @contextmanager
 def _fewer_slots_advised(slots: int) -> Iterator[None]:
-    """Turns an out-of-memory error into a ConfigError that suggests fewer slots."""
+    """Turns torch's out-of-memory error into one that suggests fewer slots."""
     try:
         yield
     except torch.OutOfMemoryError as error:
         reason = str(error).splitlines()[0]
-        raise ConfigError(f"out of memory; use fewer slots (now {slots}): {reason}") from error
+        raise OutOfMemoryError(f"out of memory; use fewer slots (now {slots}): {reason}") from error
 
 
 def _choose_kernels(
@@ -174,19 +176,24 @@ def prepare_device(device: torch.device, *, codec: bool = True) -> None:
 def plan_within_memory(
     model_config: ModelConfig, config: EngineConfig, device: torch.device, dtype: torch.dtype, progress: ReportProgress
 ) -> MemoryBudget:
-    """Plans as many slots as fit, if the configuration leaves their number open."""
-    free = free_bytes(device)
+    """Plans as many slots as fit, if the configuration leaves their number open. A plan that does not fit raises
+    ConfigError, or OutOfMemoryError if it would fit without the memory that other processes hold."""
     weights = weight_bytes(model_config, dtype, int8=config.quantize == "int8")
-    available = None if free is None else max(0, free - weights)
-    plan = partial(plan_slots, model_config, config, device, dtype, available_bytes=available)
+
+    def plan(slots: int, memory_bytes: int | None) -> MemoryBudget:
+        available = None if memory_bytes is None else max(0, memory_bytes - weights)
+        return plan_slots(model_config, config, device, dtype, slots=slots, available_bytes=available)
+
+    free = free_bytes(device)
     try:
-        return plan(slots=config.wanted_slots)
+        return plan(config.wanted_slots, free)
     except DoesNotFitError as error:
         if config.slots is not None or not error.fitting_slots:
-            raise
+            plan(config.slots or 1, total_bytes(device))
+            raise OutOfMemoryError(f"{error}; other processes hold memory that would be enough") from None
         fewer = f"{error.fitting_slots} slots instead of {config.wanted_slots}"
         progress(f"warning: {fewer}: {error.sums}; for more, lower engine.memory.positions_per_slot", 1, 1)
-        return plan(slots=error.fitting_slots)
+        return plan(error.fitting_slots, free)
 
 
 def plan_slots(

@@ -70,9 +70,9 @@ class Service(SpeechService):
             raise NotReadyError("the server is shutting down and takes no new requests", retry_after_s=5.0)
 
     def readiness(self) -> dict[str, Any]:
-        """Whether requests can be spoken, and why not. With several models one that is ready is enough, once each of
-        those that the server began with has started or failed to; `models` has the state of each and `failed` the names
-        of those that have failed."""
+        """Whether requests can be spoken, and why not. `failed` has the names of the models that have failed. With
+        several models one that is ready is enough, once each of those that the server began with has started or failed
+        to; `models` has the state of each."""
         models = {model.name: model.readiness() for model in self.models}
         about = next(iter(models.values()))
         if self.models.several:
@@ -85,9 +85,9 @@ class Service(SpeechService):
                 else min((one["state"] for one in models.values()), key=_MODEL_STATES.index),
                 "restarts": sum(one["restarts"] for one in models.values()),
                 "last_failure": failures[0] if failures else None,
-                "failed": [name for name, one in models.items() if one["state"] == "failed"],
                 "models": models,
             }
+        about["failed"] = [name for name, one in models.items() if one["state"] == "failed"]
         return {**about, "ready": False, "state": "draining"} if self.draining else about
 
     def route(self, options: VoiceOptions, text: Text = "") -> ServedModel:

@@ -209,7 +209,10 @@ def test_a_first_start_that_fails_says_why_and_is_not_repeated(fail_build, error
     assert engine.health.state == "stopped"
 
 
-@pytest.mark.parametrize(("fail_build", "reason"), [("OverloadedError", "full"), ("kill", "SIGKILL")])
+@pytest.mark.parametrize(
+    ("fail_build", "reason"),
+    [("OverloadedError", "full"), ("OutOfMemoryError", "no OutOfMemoryError"), ("kill", "SIGKILL")],
+)
 def test_a_first_start_that_fails_for_a_passing_reason_is_tried_again(fail_build, reason, tmp_path, caplog):
     fake = FakeConfig(fail_build=fail_build, log=str(tmp_path / "builds"), failures=2)
     engine = EngineClient(functools.partial(build_fake, fake), CONFIG)
@@ -220,6 +223,16 @@ def test_a_first_start_that_fails_for_a_passing_reason_is_tried_again(fail_build
     finally:
         engine.stop()
     assert sum("it is restarted in" in record.getMessage() for record in caplog.records) == 2
+
+
+def test_a_first_start_that_gives_no_sign_of_life_is_tried_again(tmp_path):
+    fake = FakeConfig(wait_for=str(tmp_path / "never"))
+    engine = EngineClient(functools.partial(build_fake, fake), replace(CONFIG, start_s=0.05))
+    try:
+        wait_until(lambda: engine.health.restarts >= 2)
+        assert "no sign of life for 0.05 s" in engine.health.last_reason
+    finally:
+        engine.stop()
 
 
 @pytest.mark.parametrize(("code", "passes"), [(errno.EMFILE, True), (errno.ENOMEM, True), (errno.EACCES, False)])

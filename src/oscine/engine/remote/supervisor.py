@@ -28,7 +28,7 @@ from oscine.engine.remote import messages as wire
 from oscine.engine.remote.messages import ToWorker, encode
 from oscine.engine.remote.transport import Transport
 from oscine.engine.remote.worker import Build
-from oscine.errors import ConfigError, EngineError, NotReadyError, OscineError, OverloadedError
+from oscine.errors import ConfigError, EngineError, NotReadyError, OscineError, OutOfMemoryError, OverloadedError
 from oscine.process.child import Child
 from oscine.types import EngineHealth, EngineState, EngineStatus, FinishReason, ReportProgress
 
@@ -184,9 +184,10 @@ class Supervisor:
             with self._changed:
                 self._worker = None
         if self._build_error is not None:
-            self._may_pass = isinstance(self._build_error, OverloadedError)
+            self._may_pass = isinstance(self._build_error, OverloadedError | OutOfMemoryError)
             return f"the engine could not be built: {self._build_error}"
-        self._may_pass = not reason and worker.popen.returncode in [-one for one in _PASSING_SIGNALS]
+        # Before a worker was ready, silence is the only reason to end it: the machine may be busy, or a download stuck.
+        self._may_pass = bool(reason) or worker.popen.returncode in [-one for one in _PASSING_SIGNALS]
         return reason or worker.describe_exit()
 
     def _watch(self, worker: WorkerProcess) -> tuple[str, float]:
