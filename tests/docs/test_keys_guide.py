@@ -15,7 +15,7 @@ from tests.docs.live_server import ROOT, environment
 from tests.server.scripted_engine import CARD, ScriptedEngine
 from tests.server.serving import eventually, serving
 
-BLOCKS = re.findall(r"^```bash\n(.*?)^```", (ROOT / "docs/guides/keys.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/guides/keys.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ from oscine.voice import Voice
 from tests.conftest import ROOT, require_environment, require_program
 from tests.docs.audio_files import seconds
 from tests.docs.live_server import environment
+from tests.server.reference_clip import CLIP
 from tests.server.scripted_engine import BASE_CARD, CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
 from tests.server.serving import eventually, serving
 
@@ -35,7 +36,8 @@ pytestmark = pytest.mark.slow
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # What the scripted server lacks; tests of these features run them.
-NEEDS = ('"voice": "me"', '"normalize"', '"word_timestamps"')
+NEEDS = ('"normalize"', '"word_timestamps"')
+CLONED = '"voice": "me"'  # the server gets it first
 ENDPOINT = re.compile(r"127\.0\.0\.1:8000/v1(/audio/speech(/stream)?)?[\s\"]")
 SAYS_IT_STREAMS = (
     "curl -N",
@@ -49,6 +51,7 @@ SAYS_IT_STREAMS = (
 SAYS_IT_STREAMS += (LIVE := ("connect(", "new WebSocket("))
 TEXT = re.compile(r'(?<=input": ")[^"]+|(?<=input: ")[^"]+|(?<=input=")[^"]+|(?<=[(\[]")Hel(?=")')
 LANGUAGES = {"sh": "curl", "python": "Python", "js": "JavaScript"}
+OTHER_FENCES = {"", "json", "toml", "yaml", "ini", "text"}  # nothing to run
 FENCED = re.compile(r'^```(sh|python|js)(?: title="[^"]+")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
 LONG = "word " * 100
 PAUSE_FRAMES = 300  # more than a file's buffer holds, less than the text has
@@ -113,7 +116,8 @@ def scripted(card: ModelCard, max_frames: float = math.inf) -> Iterator[tuple[Sc
     """The engine, and the URL of its server."""
     engine = ScriptedEngine(max_frames=max_frames)
     try:
-        with serving(build_app(engine, card, ServerConfig(segment_chars=10_000, live_pause_s=3600))) as url:
+        config = ServerConfig(segment_chars=10_000, live_pause_s=3600, phrase_cache_bytes=2**26)
+        with serving(build_app(engine, card, config)) as url:
             yield engine, url
     finally:
         engine.stop()
@@ -121,26 +125,40 @@ def scripted(card: ModelCard, max_frames: float = math.inf) -> Iterator[tuple[Sc
 
 def received(snippet: Snippet, folder: Path) -> int:
     """Bytes of audio: in the file that the snippet names, else on its standard output."""
-    to_file = bool(re.search(r"\.(wav|mp3)\b", snippet.code))
+    to_file = bool(re.search(r"\.(wav|mp3|ulaw)\b", snippet.code))
     return sum(path.stat().st_size for path in folder.iterdir() if (path.name != "stdout") == to_file)
 
 
 def test_the_pages_have_the_snippets_that_this_file_expects() -> None:
     pages = [one.page for one in SNIPPETS]
     assert pages.count("README.md") == 3 and pages.count("first_sound.md") == 2
-    assert {"api.md", "live_text.md", "docker.md", "systemd.md", "ray.md", "long_texts.md"} <= set(pages)
+    assert {"api.md", "live_text.md", "docker.md", "systemd.md", "ray.md", "long_texts.md", "telephony.md"} <= set(
+        pages
+    )
+    assert {"keys.md", "phrases.md", "cloning.md"} <= set(pages)
     api = [one.language for one in (*SNIPPETS, *UPLOADS, *BATCHES) if one.page == "api.md"]
     assert len(DIALOGUES) == 2
     assert {language: api.count(language) for language in LANGUAGES} == {"sh": 5, "python": 6, "js": 6}
 
 
+def test_every_fence_says_what_it_holds() -> None:
+    """A block of another language would not be run."""
+    for page in PAGES:
+        opened = re.findall(r"^```(.*)", page.read_text("utf-8"), re.MULTILINE)[::2]
+        assert {one.split(" ")[0] for one in opened} <= {*LANGUAGES, *OTHER_FENCES}, page.name
+
+
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda one: one.name)
 def test_a_snippet_streams_if_it_says_so_and_leaves_a_true_file(snippet: Snippet, tmp_path: Path) -> None:
     longer = replace(snippet, code=TEXT.sub(LONG, snippet.code))
-    with (
-        scripted(CARD, PAUSE_FRAMES if snippet.streams else math.inf) as (engine, url),
-        start(longer, url, tmp_path) as process,
-    ):
+    cloned = CLONED in snippet.code
+    with contextlib.ExitStack() as stack:
+        card = BASE_CARD if cloned else CARD
+        engine, url = stack.enter_context(scripted(card, PAUSE_FRAMES if snippet.streams else math.inf))
+        if cloned:
+            fields = {"name": "me", "consent": "yes"}
+            httpx.post(f"{url}/v1/audio/voices", data=fields, files={"audio_sample": CLIP}, trust_env=False)
+        process = stack.enter_context(start(longer, url, tmp_path))
         try:
             if snippet.streams:
                 eventually(lambda: received(snippet, tmp_path) > 100 or process.poll() is not None)
@@ -149,11 +167,20 @@ def test_a_snippet_streams_if_it_says_so_and_leaves_a_true_file(snippet: Snippet
             engine.max_frames = math.inf
         finish(process)
     (request,) = engine.submitted
-    files = [path for path in tmp_path.iterdir() if path.suffix in {".wav", ".mp3", ".flac"}]
+    files = [path for path in tmp_path.iterdir() if path.suffix in {".wav", ".mp3", ".flac", ".ulaw"}]
     assert len(files) == 1 or (tmp_path / "stdout").stat().st_size > 0
     for path in files:
         text = f"{LONG}lo there." if any(mark in snippet.code for mark in LIVE) else request.text
-        assert abs(seconds(path) - len(text) * FRAME_SAMPLES / RATE_HZ) < 0.1
+        held_s = path.stat().st_size / 8000 if path.suffix == ".ulaw" else seconds(path)
+        assert abs(held_s - len(text) * FRAME_SAMPLES / RATE_HZ) < 0.1
+
+
+def test_a_phrase_that_is_said_again_comes_from_the_cache(tmp_path: Path) -> None:
+    (snippet,) = (one for one in SNIPPETS if one.page == "phrases.md")
+    with scripted(CARD) as (_, url):
+        for state in ("miss", "hit"):
+            finish(process := start(snippet, url, tmp_path))
+            assert f"x-cache: {state}" in (tmp_path / "stdout").read_text("utf-8"), process.args
 
 
 @pytest.mark.parametrize("snippet", DIALOGUES, ids=lambda one: one.name)
