@@ -27,7 +27,7 @@ from oscine.request import SpeechRequest
 from oscine.runner.backend import Backend, BackendOptions
 from oscine.runner.memory_budget import MemoryBudget
 from oscine.runner.slot_runner import SlotRunner
-from oscine.runner.torch.backend import TorchBackend
+from oscine.runner.torch_backend import TorchBackend
 
 TEXT = "one day the quick brown fox met a lazy dog in the shade of an old tree and they talked for a while"
 Codes = npt.NDArray[np.int64]  # [sequences, frames, 16]

@@ -30,7 +30,7 @@ from oscine.audio.pcm import FRAME_RATE_HZ
 from oscine.engine.build import prepare_device
 from oscine.request import SpeechRequest
 from oscine.runner.cpu.backend import CpuBackend
-from oscine.runner.cpu.codec_thread import CodecThread
+from oscine.runner.cpu.codec import CodecThread
 from oscine.runner.slot_runner import SlotRunner
 
 CPU = torch.device("cpu")

@@ -75,7 +75,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 _TORCHLESS = (
     *("types", "errors", "config", "speech_options", "voice", "export", "text.preparation", "audio.encoders"),
-    *("speech.run", "speech.capabilities", "speech.result", "commands.main", "commands.serve", "server.app"),
+    *("speech.run", "speech.capabilities", "speech.events", "commands.main", "commands.serve", "server.app"),
 )
 WITHOUT_TORCH = ("oscine", *(f"oscine.{part}" for part in _TORCHLESS))
 # module -> what it must not import, so that a server starts quickly: the front end spawns a worker before it loads
@@ -168,7 +168,7 @@ def test_the_measuring_packages_do_not_import_the_engine(package: str) -> None:
         "oscine.errors",
         "oscine.audio.pcm",
         "oscine.process.child",
-        "oscine.speech.result",
+        "oscine.speech.events",
         "oscine.types",
     }
     for file in sorted((PACKAGE.parent / package).rglob("*.py")):

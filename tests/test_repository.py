@@ -46,3 +46,43 @@ def test_files_of_github_follow_their_schemas(file: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+MAX_LINES, MIN_LINES = 600, 60
+MAX_SMALL, MAX_FILES = 25, 255  # of src/, without empty __init__.py; of src/oscine, with them
+# Files below MIN_LINES and what each is for. An empty __init__.py makes a folder a package, and needs no reason.
+SMALL = {
+    "oscine/__main__.py": "python -m oscine",
+    "oscine/align/__init__.py": "says what the folder is",
+    "oscine/audio/formats.py": "names that the command line needs before it loads numpy",
+    "oscine/audio/pcm.py": "arrays and levels that every part imports",
+    "oscine/commands/official_codes.py": "a script for a Python that has no Oscine",
+    "oscine/commit.py": "shared with oscine_bench, which may import little",
+    "oscine/deploy/__init__.py": "says what the folder is",
+    "oscine/deploy/tritonserver/__init__.py": "says what the folder is",
+    "oscine/deploy/tritonserver/codec_model.py": "a model that Triton loads by this name, without an engine",
+    "oscine/engine/remote/__init__.py": "the name of the worker's module, which must not be imported to spawn it",
+    "oscine/export/__init__.py": "public names, whose modules load torch on first use",
+    "oscine/kernels/__init__.py": "whether the kernels can run, before any is imported",
+    "oscine/kernels/cuda/__init__.py": "says what the folder is",
+    "oscine/server/__init__.py": "says what the folder is",
+    "oscine/serving/environment.py": "what the command line needs before it loads the settings",
+    "oscine_bench/__init__.py": "says what the folder is",
+    "oscine_bench/result_schema.py": "the file format of results, which oscine_eval shares",
+    "oscine_eval/__init__.py": "says what the folder is",
+    "oscine_eval/optional.py": "errors of libraries that may be missing, also in another Python",
+}
+
+
+def test_files_have_at_most_600_lines_and_small_ones_a_reason() -> None:
+    lengths = {
+        file.relative_to(ROOT / "src").as_posix(): len(file.read_text(encoding="utf-8").splitlines())
+        for file in (ROOT / "src").rglob("*.py")
+    }
+    assert not {name: lines for name, lines in lengths.items() if lines > MAX_LINES}
+    small = {name for name, lines in lengths.items() if 0 < lines < MIN_LINES}
+    assert small == SMALL.keys(), "merge it with a neighbor, or say here why it stands alone"
+    assert len(small) <= MAX_SMALL
+    empty = [name for name, lines in lengths.items() if not lines]
+    assert all(name.endswith("/__init__.py") for name in empty)
+    assert sum(name.startswith("oscine/") for name in lengths) <= MAX_FILES

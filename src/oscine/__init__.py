@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         VoiceError,
     )
     from oscine.request import SpeechRequest, Turn
-    from oscine.speech.result import Speech
+    from oscine.speech.events import Speech
     from oscine.speech.script import Utterance
     from oscine.text.options import TextOptions
     from oscine.types import AudioChunk, SpeechEngine
@@ -56,7 +56,7 @@ _MODULES = {
     "EngineConfig": "oscine.config",
     "Oscine": "oscine.api",
     "TextOptions": "oscine.text.options",
-    "Speech": "oscine.speech.result",
+    "Speech": "oscine.speech.events",
     "SpeechRequest": "oscine.request",
     "Turn": "oscine.request",
     "Utterance": "oscine.speech.script",

@@ -29,8 +29,7 @@ from oscine.errors import ConfigError, EngineError, RequestError
 from oscine.model.checkpoint import DEMO
 from oscine.request import RANDOM_SEED, SpeechRequest, naming_turn
 from oscine.speech.capabilities import check_can_clone, check_text
-from oscine.speech.events import Audio, SpeechEvent, SpokenTurn, WholeFile
-from oscine.speech.result import Speech
+from oscine.speech.events import Audio, Speech, SpeechEvent, SpokenTurn, WholeFile
 from oscine.speech.run import Speaker
 from oscine.speech.script import Script, Scripted, prepare_turns, spoken_turn
 from oscine.speech.voices import language_name

@@ -6,7 +6,7 @@ import torch
 from benchmarks.agreement import budget_for, figures_of, leading_equal, no_worse, request, speak
 from benchmarks.loaded_checkpoint import LoadedCheckpoint
 from oscine.runner.backend import BackendOptions
-from oscine.runner.torch.backend import TorchBackend
+from oscine.runner.torch_backend import TorchBackend
 from tests.conftest import CheckpointMaker
 
 

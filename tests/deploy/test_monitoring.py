@@ -16,7 +16,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from oscine.server.app import build_app
-from oscine.server.http.access import AllowedHosts
+from oscine.server.middleware import AllowedHosts
 from oscine.types import EngineStatus, TickHistogram
 from tests.conftest import ROOT, require_environment, require_program
 from tests.deploy.proxies import free_port, replaced

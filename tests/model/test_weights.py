@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from oscine import Oscine
 from oscine.errors import CheckpointError
 from oscine.model.weights import load_model
-from oscine.speech.result import Speech
+from oscine.speech.events import Speech
 from random_checkpoint import talker_shapes, write_weights
 from tests.conftest import ROOT, CheckpointMaker
 from tests.variants import Tensors, change_json, change_tensors, linked, replace_file

@@ -10,7 +10,7 @@ from oscine.errors import ConfigError
 from oscine.model.config import ModelConfig, read_config
 from oscine.runner.cpu.backend import CpuBackend
 from oscine.runner.factory import KernelChoice, choose_backend, choose_kernels
-from oscine.runner.torch.backend import TorchBackend
+from oscine.runner.torch_backend import TorchBackend
 from tests.conftest import CheckpointMaker
 
 CUDA = torch.device("cuda")

@@ -5,7 +5,7 @@ from oscine.errors import ConfigError
 from oscine.model.config import read_config
 from oscine.model.weights import load_model
 from oscine.runner.memory_budget import DoesNotFitError, plain_memory_footprint, plan_memory
-from oscine.runner.torch.backend import TorchCodec
+from oscine.runner.torch_backend import TorchCodec
 
 
 @pytest.fixture(scope="module")

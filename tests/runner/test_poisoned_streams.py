@@ -13,7 +13,7 @@ from oscine.runner.cpu.backend import CpuBackend
 from oscine.runner.memory_budget import plan_memory
 from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
-from oscine.runner.torch.backend import TorchBackend
+from oscine.runner.torch_backend import TorchBackend
 from oscine.types import SPEAKER, Prompt
 from random_codec import random_codec
 from tests.conftest import CheckpointMaker

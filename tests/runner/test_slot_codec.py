@@ -9,7 +9,7 @@ from oscine.model.codec import Codec
 from oscine.model.weights import load_model
 from oscine.runner.backend import SlotCodec
 from oscine.runner.cpu.codec import CpuCodec
-from oscine.runner.torch.backend import TorchCodec
+from oscine.runner.torch_backend import TorchCodec
 from tests.conftest import CheckpointMaker
 from tests.runner.codec_streams import (
     CPU,

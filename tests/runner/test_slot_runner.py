@@ -18,7 +18,7 @@ from oscine.runner.kv_cache import PagedKVCache
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
-from oscine.runner.torch.backend import TorchBackend
+from oscine.runner.torch_backend import TorchBackend
 from tests.reference.speaker import ReferenceSpeaker, varied_requests
 
 pytestmark = pytest.mark.slow

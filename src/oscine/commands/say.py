@@ -30,7 +30,7 @@ from oscine.commands.voices import clip_warnings
 from oscine.errors import OscineError, RequestError, VoiceError
 from oscine.request import SpeechRequest, Turn, naming_turn, turns_of
 from oscine.speech.capabilities import unsupported_script
-from oscine.speech.result import Speech, format_named, format_of, sound_device
+from oscine.speech.events import Speech, format_named, format_of, sound_device
 from oscine.text.options import TextLevel, asked_level
 from oscine.text.ssml import tag_warning
 

@@ -40,7 +40,7 @@ def choose_backend(device: torch.device, dtype: torch.dtype) -> type[Backend]:
         from oscine.runner.cpu.backend import CpuBackend
 
         return CpuBackend
-    from oscine.runner.torch.backend import TorchBackend
+    from oscine.runner.torch_backend import TorchBackend
 
     return TorchBackend
 

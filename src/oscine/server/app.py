@@ -19,9 +19,8 @@ from oscine.config import ServerConfig
 from oscine.errors import NotFoundError
 from oscine.server.api.batch import batch_routes
 from oscine.server.api.consents import consent_routes
-from oscine.server.api.encode import encode_routes
 from oscine.server.api.models import model_routes
-from oscine.server.api.speech import SPEECH_PATH, direct_speech, speech_routes
+from oscine.server.api.speech import SPEECH_PATH, direct_speech, encode_routes, speech_routes
 from oscine.server.api.usage import usage_routes
 from oscine.server.api.voices import voice_routes
 from oscine.server.asyncapi import asyncapi
@@ -33,7 +32,7 @@ from oscine.server.http.openapi import ERRORS, add_document, add_openapi
 from oscine.server.middleware import RequestMiddleware
 from oscine.server.model_admin import OpenModel
 from oscine.server.service import Service
-from oscine.server.speech_outcomes import outcome_routes
+from oscine.server.speech_record import outcome_routes
 from oscine.speech.models import LoadedModel
 from oscine.types import EngineHealth, ModelCard, SpeechEngine
 

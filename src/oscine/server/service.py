@@ -17,7 +17,7 @@ from oscine.server.http.metrics import AlignerMetrics, Metrics
 from oscine.server.kept_files import KeptFiles
 from oscine.server.model_admin import ModelAdmin, OpenModel
 from oscine.server.schemas import Text, VoiceOptions, field_warnings, ignored_fields
-from oscine.server.speech_outcomes import SpeechOutcomes
+from oscine.server.speech_record import SpeechOutcomes
 from oscine.speech.consent_store import ConsentStore
 from oscine.speech.models import LoadedModel, ServedModel
 from oscine.speech.plan import SpeechPlan

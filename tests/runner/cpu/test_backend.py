@@ -23,8 +23,7 @@ from oscine.runner.backend import DEFAULT_OPTIONS, Backend, BackendOptions, Sile
 from oscine.runner.cpu import backend as cpu_backend
 from oscine.runner.cpu import predictor as cpu_predictor
 from oscine.runner.cpu.backend import CpuBackend
-from oscine.runner.cpu.codec import CpuCodec
-from oscine.runner.cpu.codec_thread import CodecThread
+from oscine.runner.cpu.codec import CodecThread, CpuCodec
 from oscine.runner.cpu.layers import CpuStack
 from oscine.runner.cpu.predictor import MAX_TABLE_BYTES, CpuPredictor, table_bytes
 from oscine.runner.kv_cache import DecodeCacheView, PagedKVCache
@@ -32,7 +31,7 @@ from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.runner import FrameOutput, SlotAssignment
 from oscine.runner.sampling import DrawTable
 from oscine.runner.slot_runner import SlotRunner
-from oscine.runner.torch.backend import TorchBackend
+from oscine.runner.torch_backend import TorchBackend
 from tests.conftest import CheckpointMaker
 from tests.engine.recorder import WAIT_S
 from tests.reference.generate import generate

@@ -15,9 +15,8 @@ from oscine.model.codec import Codec
 from oscine.model.streaming import StreamState
 from oscine.model.weights import load_model
 from oscine.runner.backend import SlotCodec
-from oscine.runner.cpu import codec_thread
-from oscine.runner.cpu.codec import CpuCodec
-from oscine.runner.cpu.codec_thread import CodecThread, divide_threads
+from oscine.runner.cpu import codec as cpu_codec
+from oscine.runner.cpu.codec import CodecThread, CpuCodec, divide_threads
 from tests.conftest import CheckpointMaker
 from tests.engine.recorder import WAIT_S
 from tests.runner.codec_streams import CPU, RESETS, SLOTS, TICKS, random_codes, slot_vector
@@ -216,5 +215,5 @@ def test_threads_are_divided_only_where_there_are_two_cpus_and_two_threads(
     threads: int, cpus: int, divided: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    monkeypatch.setattr(codec_thread, "usable_cpus", lambda: cpus)
+    monkeypatch.setattr(cpu_codec, "usable_cpus", lambda: cpus)
     assert divide_threads() == divided

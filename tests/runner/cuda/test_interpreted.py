@@ -14,7 +14,7 @@ from oscine.runner.backend import Backend, BackendOptions
 from oscine.runner.memory_budget import MemoryBudget, plan_memory
 from oscine.runner.runner import SlotAssignment
 from oscine.runner.slot_runner import SlotRunner
-from oscine.runner.torch.backend import TorchBackend
+from oscine.runner.torch_backend import TorchBackend
 from tests.conftest import CheckpointMaker
 from tests.reference.generate import prefill
 from tests.reference.kv_cache import DenseKVCache

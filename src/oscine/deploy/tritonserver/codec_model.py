@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from oscine.deploy.tritonserver.backend import CODEC_FILE, ModelInstance, utils
+from oscine.deploy.tritonserver.tensors import CODEC_FILE, ModelInstance, utils
 
 
 class TritonPythonModel:

@@ -10,23 +10,21 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from oscine.deploy.tritonserver.backend import (
-    SETTINGS,
-    DecoupledResponse,
-    ModelInstance,
-    ResponseStream,
-    read_tensors,
-    utils,
-)
 from oscine.deploy.tritonserver.speech_host import SpeechHost
 from oscine.deploy.tritonserver.tensors import (
     ENGINE,
+    SETTINGS,
     SPEECH_INPUTS,
     SPEECH_OUTPUTS,
     TALKER,
     TALKER_INPUTS,
     TALKER_OUTPUTS,
+    DecoupledResponse,
+    ModelInstance,
+    ResponseStream,
     TensorSpec,
+    read_tensors,
+    utils,
 )
 from oscine.server.http.metrics import ENGINE_GAUGES
 from oscine.serving.settings import load_settings

@@ -10,11 +10,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from oscine.deploy.tritonserver.backend import CODEC_FILE, CODEC_SHAPE, SETTINGS
 from oscine.deploy.tritonserver.speech_joiner import CodecShape
 from oscine.deploy.tritonserver.tensors import (
     CODEC,
+    CODEC_FILE,
+    CODEC_SHAPE,
     ENGINE,
+    SETTINGS,
     SPEECH,
     SPEECH_INPUTS,
     SPEECH_OUTPUTS,

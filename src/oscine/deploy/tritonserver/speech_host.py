@@ -13,10 +13,8 @@ import numpy as np
 from pydantic import ValidationError
 
 from oscine.audio.pcm import CODEBOOKS, Codes
-from oscine.deploy.tritonserver.backend import ResponseStream
-from oscine.deploy.tritonserver.pulled_streams import PulledStreams
-from oscine.deploy.tritonserver.streams import Streams
-from oscine.deploy.tritonserver.tensors import SPEECH_INPUTS
+from oscine.deploy.tritonserver.streams import PulledStreams, Streams
+from oscine.deploy.tritonserver.tensors import SPEECH_INPUTS, ResponseStream
 from oscine.engine.build import build_engine
 from oscine.errors import ConfigError, FieldError, RequestError
 from oscine.model.checkpoint import find_checkpoint

@@ -2,7 +2,7 @@
 decode them, and streams samples. A model.py names this class for Triton.
 
 Every stream has a thread, which waits for the other models most of the time. It asks the talker again and again, and
-gets one response each time, with all codes that were made since: pulled_streams.py says why.
+gets one response each time, with all codes that were made since: PulledStreams says why.
 """
 
 from __future__ import annotations
@@ -19,17 +19,21 @@ import numpy.typing as npt
 
 from oscine.audio.pcm import Samples
 from oscine.config import TrimConfig
-from oscine.deploy.tritonserver.backend import (
+from oscine.deploy.tritonserver.speech_joiner import CodecShape, SpeechJoiner, TalkerPart, Window
+from oscine.deploy.tritonserver.tensors import (
+    CODEC,
     CODEC_SHAPE,
     SETTINGS,
+    SPEECH_INPUTS,
+    SPEECH_OUTPUTS,
+    TALKER,
+    TALKER_OUTPUTS,
     DecoupledResponse,
     ForwardedError,
     ModelInstance,
     check_parameters,
     utils,
 )
-from oscine.deploy.tritonserver.speech_joiner import CodecShape, SpeechJoiner, TalkerPart, Window
-from oscine.deploy.tritonserver.tensors import CODEC, SPEECH_INPUTS, SPEECH_OUTPUTS, TALKER, TALKER_OUTPUTS
 from oscine.errors import EngineError
 from oscine.server.http.logs import log_to_stderr
 from oscine.serving.settings import load_settings

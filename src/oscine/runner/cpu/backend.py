@@ -24,16 +24,15 @@ from oscine.model.int8 import Int8Linear
 from oscine.model.speech_model import SpeechModel
 from oscine.request import SamplingParams
 from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, SlotCodec
-from oscine.runner.cpu.codec import CpuCodec
-from oscine.runner.cpu.codec_thread import CodecThread, divide_threads
+from oscine.runner.cpu.codec import CodecThread, CpuCodec, divide_threads
 from oscine.runner.cpu.layers import CpuStack
 from oscine.runner.cpu.predictor import CpuPredictor
-from oscine.runner.cpu.products import by_columns
+from oscine.runner.cpu.steps import by_columns
 from oscine.runner.kv_cache import DecodeCacheView
 from oscine.runner.memory_budget import MemoryBudget
 from oscine.runner.runner import FrameOutput, Ticket
 from oscine.runner.sampling import DrawTable
-from oscine.runner.torch.backend import TorchBackend
+from oscine.runner.torch_backend import TorchBackend
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from oscine.model.config import ModelConfig
 from oscine.model.device import has_bf16_products, set_own_threads
 from oscine.model.int8 import int8_product
 from oscine.model.speech_model import SpeechModel
-from oscine.runner.cpu.codec_thread import divide_threads
+from oscine.runner.cpu.codec import divide_threads
 
 _LARGE = 200_000_000  # parameters read per frame; less is faster than a person speaks on any CPU
 _WIDTH = 4096

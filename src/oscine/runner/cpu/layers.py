@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from oscine.model.config import StackConfig
 from oscine.model.layers import AttentionCache, Layer, LayerScale, RMSNorm, Stack, SwiGLU, rope_frequencies
-from oscine.runner.cpu.products import product_of
-from oscine.runner.cpu.steps import BufferPool, Floats, Ints, RecordedStep
+from oscine.runner.cpu.steps import BufferPool, Floats, Ints, RecordedStep, product_of
 
 
 class StackBuffers:

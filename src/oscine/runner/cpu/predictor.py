@@ -17,8 +17,7 @@ from oscine.audio.pcm import CODEBOOKS
 from oscine.model.layers import attention
 from oscine.model.speech_model import Predictor, SpeechModel
 from oscine.runner.cpu.layers import CpuStack, Rope, StackBuffers
-from oscine.runner.cpu.products import Fp32Product, Product, product_of
-from oscine.runner.cpu.steps import BufferPool, Floats, Ints, RecordedStep
+from oscine.runner.cpu.steps import BufferPool, Floats, Fp32Product, Ints, Product, RecordedStep, product_of
 from oscine.runner.sampling import DrawTable, draw
 
 MAX_TABLE_BYTES = 64 * 2**20  # published sizes would need 600 MiB

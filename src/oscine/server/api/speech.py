@@ -1,26 +1,31 @@
-"""POST /v1/audio/speech: streams audio bytes or events, or returns the whole file; renderers.py has the forms."""
+"""POST /v1/audio/speech: streams audio bytes or events, or returns the whole file; renderers.py has the forms.
+
+POST /v1/audio/encode turns PCM into an audio file; the playground saves speech in any format with it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from oscine.audio.encoders import FORMATS
-from oscine.errors import FieldError
+from oscine.audio.encoders import FORMATS, AsyncEncoder, open_file_encoder
+from oscine.errors import FieldError, RequestError
 from oscine.server.api.renderers import RENDERERS, Call, Events, Renderer, response_form, usage_fields
 from oscine.server.http.api_keys import Charge
 from oscine.server.http.errors import ErrorDetail
 from oscine.server.http.json_body import DirectJsonApp, JsonRoute
 from oscine.server.http.logs import log_fields, request_id
-from oscine.server.http.streaming_response import ResponseWriter, StreamingSpeechResponse
+from oscine.server.http.openapi import ERRORS
+from oscine.server.http.streaming_response import ResponseWriter, StreamingSpeechResponse, write_whole
 from oscine.server.schemas import SpeechBody
 from oscine.server.service import Service
-from oscine.server.speech_outcomes import SpeechOutcome
-from oscine.server.speech_record import SpeechRecord
+from oscine.server.speech_record import SpeechOutcome, SpeechRecord
+from oscine.server.spellings import QueriedFormat, QueriedRate
 from oscine.speech.events import Ended
 from oscine.speech.plan import SpeechPlan
 
@@ -147,3 +152,45 @@ def _usage_of_all(end: Ended) -> dict[str, int]:
     """The usage with SGLang-Omni's names too."""
     usage = end.usage
     return {**usage_fields(usage), "prompt_tokens": usage.text_ids, "completion_tokens": usage.frames}
+
+
+_SLICE_BYTES = 2**16  # 1.4 s of audio at 24 kHz, which take an encoder some milliseconds
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_BodyRate = Annotated[QueriedRate, Query(description="Of the body.")]
+
+
+def encode_routes(service: Service) -> APIRouter:
+    router = APIRouter(tags=["speech"])
+    conversions = service.ledger.pool("conversion")
+    files = {form.media_type: _BINARY for form in FORMATS.values()}
+
+    @router.post(
+        "/v1/audio/encode",
+        response_class=Response,
+        responses={200: {"description": "The whole file.", "content": files}, **ERRORS},
+        openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": _BINARY}}},
+        summary="Encode PCM",
+    )
+    async def encode(request: Request, response_format: QueriedFormat, sample_rate: _BodyRate = 24_000) -> Response:
+        """The body is 16-bit little-endian mono PCM."""
+        encoder = open_file_encoder(response_format, rate_hz=sample_rate)
+        pcm = await request.body()
+        if not pcm or len(pcm) % 2:
+            raise RequestError(f"the body must be 16-bit PCM of at least one sample, got {len(pcm)} bytes")
+
+        async def produce(writer: ResponseWriter) -> None:
+            with service.api_keys.stream(request.state.api_key), conversions.admit():
+                data = await _encoded(pcm, AsyncEncoder(encoder, conversions.executor))
+            headers = {"content-type": FORMATS[response_format].media_type}
+            await write_whole(writer, data, headers, service.ledger["response"])
+
+        return StreamingSpeechResponse(produce, service.config.stalled_s)
+
+    return router
+
+
+async def _encoded(pcm: bytes, encoder: AsyncEncoder) -> bytes:
+    """Encodes in jobs of milliseconds, so that conversions share their thread and end when their clients leave."""
+    with contextlib.closing(encoder):
+        pieces = [await encoder.push(pcm[begin : begin + _SLICE_BYTES]) for begin in range(0, len(pcm), _SLICE_BYTES)]
+        return b"".join((*pieces, await encoder.finish()))

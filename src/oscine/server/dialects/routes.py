@@ -17,10 +17,9 @@ from oscine.server.dialects.elevenlabs import MULTI_PATH, PATH, ElevenLabsConnec
 from oscine.server.dialects.elevenlabs_http import elevenlabs_routes, is_elevenlabs, refusal
 from oscine.server.dialects.nari import NariConnection
 from oscine.server.dialects.sglang_omni import SglangOmniConnection
-from oscine.server.http.access import SUBPROTOCOL
 from oscine.server.http.errors import ApiError, error_response
 from oscine.server.http.json_body import parse_json
-from oscine.server.http.websocket_protocol import MAX_MESSAGE_BYTES
+from oscine.server.http.websocket_protocol import MAX_MESSAGE_BYTES, SUBPROTOCOL
 from oscine.server.kept_files import kept_file_routes
 from oscine.server.live.connection import LiveConnection
 from oscine.server.live.live_session import LiveSession

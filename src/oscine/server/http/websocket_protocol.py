@@ -19,6 +19,7 @@ from oscine.server.http.http_protocol import raw_error
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 
+SUBPROTOCOL = "oscine"  # of our own WebSocket
 MAX_MESSAGE_BYTES = 4 * 2**20  # room for a reference clip
 _SLICE_BYTES = 8 * 2**10  # parsed at once; a frame has at least 6 bytes, and takes some ten microseconds
 _MAX_FRAGMENTS = 1024  # of a message; each costs more memory than its bytes

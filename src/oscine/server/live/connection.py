@@ -26,9 +26,9 @@ from oscine.server.api.renderers import (
     word_alignment,
     word_event,
 )
-from oscine.server.http.access import SUBPROTOCOL
 from oscine.server.http.errors import ApiError, invalid_field
 from oscine.server.http.logs import request_id
+from oscine.server.http.websocket_protocol import SUBPROTOCOL
 from oscine.server.live.messages import (
     MESSAGES,
     ClientMessage,

@@ -12,7 +12,7 @@ import pytest
 from oscine.audio.clips import read_clip
 from oscine.audio.encoders import encode_whole
 from oscine.config import ServerConfig
-from oscine.server.api import encode
+from oscine.server.api import speech
 from oscine.server.app import build_app
 from tests.server.scripted_engine import CARD, RATE_HZ, ScriptedEngine, spoken
 from tests.server.serving import client_of, client_of_app, eventually, serving
@@ -112,7 +112,7 @@ class StuckEncoder:
 def free(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """While it is not set, conversions do not end."""
     free = threading.Event()
-    monkeypatch.setattr(encode, "open_file_encoder", lambda form, rate_hz: StuckEncoder(free))
+    monkeypatch.setattr(speech, "open_file_encoder", lambda form, rate_hz: StuckEncoder(free))
     return free
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oscine.deploy.tritonserver.pulled_streams import PulledStreams
-from oscine.deploy.tritonserver.streams import Answer, CancellationWatcher, Streams
+from oscine.deploy.tritonserver.streams import Answer, CancellationWatcher, PulledStreams, Streams
 from oscine.errors import RequestError
 from tests.deploy.tritonserver.test_streams import Response
 

@@ -6,7 +6,7 @@ from websockets.exceptions import InvalidStatus
 
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
-from oscine.server.http.access import AllowedHosts
+from oscine.server.middleware import AllowedHosts
 from tests.server.scripted_engine import CARD, ScriptedEngine
 from tests.server.serving import serving
 from tests.websocket import connect

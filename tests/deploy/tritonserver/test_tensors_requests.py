@@ -7,8 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oscine.deploy.tritonserver.backend import DecoupledResponse, ForwardedError, ModelInstance, read_tensors
-from oscine.deploy.tritonserver.tensors import SPEECH_INPUTS, SPEECH_OUTPUTS
+from oscine.deploy.tritonserver.tensors import (
+    SPEECH_INPUTS,
+    SPEECH_OUTPUTS,
+    DecoupledResponse,
+    ForwardedError,
+    ModelInstance,
+    read_tensors,
+)
 from oscine.errors import FieldError, NotAllowedError, OverloadedError, RequestError
 from tests.deploy.tritonserver.fake_backend import Request, TritonError, fake_backend
 

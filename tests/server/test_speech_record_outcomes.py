@@ -8,7 +8,7 @@ import pytest
 
 from oscine.config import ServerConfig
 from oscine.errors import RequestError
-from oscine.server.speech_outcomes import SpeechOutcome, SpeechOutcomes
+from oscine.server.speech_record import SpeechOutcome, SpeechOutcomes
 from tests.server.scripted_engine import CARD, ScriptedEngine
 from tests.server.serving import client_of, eventually
 
