@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_table import CLIENTS
 from oscine import __version__
 from oscine.audio.clips import write_wav
 from readme_figures import PAGES, RESULTS, blocks, filled, memory
@@ -118,13 +117,37 @@ def test_a_newcomer_finds(target: str) -> None:
     assert f"]({target})" in README
 
 
-def test_a_page_that_says_works_unchanged_names_a_tested_client() -> None:
-    """The table of clients shows what each of them was tested with."""
-    tested = [f"{client.name}" for client in CLIENTS]
+# Clients that need nothing but a URL and a key: the name in a sentence, and that in the table of the integrations page.
+UNCHANGED = {
+    "OpenAI's Python SDK": "OpenAI SDK",
+    "npm package": "OpenAI's npm package",
+    "Vercel's AI SDK": "Vercel's AI SDK",
+    "LiteLLM": "LiteLLM",
+    "Pipecat": "Pipecat",
+    "LiveKit's OpenAI plug-in": "LiveKit Agents, OpenAI plug-in",
+    "ElevenLabs' SDK": "ElevenLabs' SDK",
+}
+
+
+def test_a_page_that_says_works_unchanged_names_the_tested_clients_that_need_only_a_url() -> None:
+    claims = []
     for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.py")):
         text = " ".join(page.read_text(encoding="utf-8").split())
-        for sentence in re.findall(r"[^.]*\bworks? unchanged\b[^.]*", text):
-            assert any(name in sentence for name in tested), f"{page.name}: {sentence}"
+        claims += re.findall(r"[^.]*\bworks? unchanged\b", text.replace(f"{chr(96) * 3}", "."))
+    assert len(claims) == 2  # README.md and docs/api.md
+    for claim in claims:
+        named = re.split(r", | and ", re.sub(r"^.*?(?=OpenAI's)| work unchanged$", "", claim))
+        assert named == [*UNCHANGED]
+
+
+def test_a_client_that_works_unchanged_was_run_and_needs_only_a_url() -> None:
+    rows = (ROOT / "docs/guides/integrations.md").read_text(encoding="utf-8").split("## What is tested")[0].splitlines()
+    for name in UNCHANGED.values():
+        (row,) = (row for row in rows if row.startswith((f"| {name} |", f"| {name},")))
+        _, _, how, run, _ = row.split("|")
+        call = re.match(r" `([^`]+)`", how)
+        assert run.strip() == "yes" and call and re.search(r"base_?url|api_base", call[1], re.IGNORECASE), row
+        assert not re.search(r"--set|pip install|path of its own", how), row
 
 
 def test_the_figures_are_those_of_the_results() -> None:

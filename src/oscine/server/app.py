@@ -37,7 +37,7 @@ from oscine.speech.models import LoadedModel
 from oscine.types import EngineHealth, ModelCard, SpeechEngine
 
 _PLAYGROUND = Path(__file__).parent / "playground"
-_DESCRIPTION = "Text to speech with the Qwen3-TTS models. Clients of OpenAI's speech API work unchanged."
+_DESCRIPTION = "Text to speech with the Qwen3-TTS models. Clients of OpenAI's speech API need another URL."
 
 
 def build_app(
