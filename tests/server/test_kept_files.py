@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from oscine.config import ServerConfig
-from oscine.errors import RequestError
+from oscine.errors import OverloadedError, RequestError
 from oscine.process.resources import Owner, current_owner
 from oscine.server.kept_files import KeptFile, KeptFiles
 from oscine.speech.limits import ledger_of
@@ -69,16 +69,29 @@ def test_a_key_cannot_take_the_room_of_others() -> None:
     async def test() -> None:
         files = kept_files(ServerConfig(kept_files_bytes=100, kept_files_bytes_per_key=60))
         file = kept(files, 50, "a")
-        assert add(files, 20, "a") is None
         kept(files, 50, "b")
-        assert add(files, 1, "c") is None
-        assert add(files, 61, "d") is None
+        with pytest.raises(OverloadedError, match="kept files of all clients have"):
+            add(files, 1, "c")
+        assert add(files, 61, "d") is None  # it would not fit alone
         assert files.get(file.name) is file and files.size == 100
 
     run(test)
 
 
-def test_only_files_that_were_fetched_make_room() -> None:
+def test_the_oldest_files_of_a_key_make_room_for_its_next() -> None:
+    async def test() -> None:
+        files = kept_files(ServerConfig(kept_files_bytes=100, kept_files_bytes_per_key=60))
+        others = kept(files, 40, "b")
+        first, second = kept(files, 30, "a"), kept(files, 30, "a")
+        third = kept(files, 20, "a")
+        assert [files.get(file.name) for file in (others, second, third)] == [others, second, third]
+        with pytest.raises(RequestError):
+            files.get(first.name)
+
+    run(test)
+
+
+def test_files_that_were_fetched_make_room_first() -> None:
     async def test() -> None:
         files = kept_files(ServerConfig(kept_files_bytes=100, kept_files_bytes_per_key=60))
         first, second, third = kept(files, 30, "a"), kept(files, 30, "a"), kept(files, 40, "b")

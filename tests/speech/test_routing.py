@@ -90,7 +90,17 @@ def test_a_request_goes_to_the_model_that_it_names_or_that_can_do_it(
 @pytest.mark.parametrize(
     "model",
     [
-        *("", "tts-1", "TTS-1-HD", "openai/tts-1", "gpt-4o-mini-tts-2025-03-20", "kokoro", "hexgrad/Kokoro-82M"),
+        *(
+            "",
+            "tts-1",
+            "TTS-1-HD",
+            "openai/tts-1",
+            "gpt-4o-mini-tts-2025-03-20",
+            "tts-1-hd-1106",
+            "tts-1-1106",
+            "kokoro",
+            "hexgrad/Kokoro-82M",
+        ),
         *("qwen3-tts-flash", "qwen3-tts-flash-realtime-2025-11-27", "qwen3-tts-instruct-flash-realtime"),
         *("qwen3-tts-vc-realtime-2026-01-15", "qwen-tts-latest", "qwen-tts-realtime", "canopylabs/orpheus-3b-0.1-ft"),
         *("Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice", "Qwen3-TTS-12Hz-0.6B-Base", "mirror/qwen3-tts-12hz-1.7b-voicedesign"),

@@ -24,7 +24,7 @@ ORPHEUS = ("tara", "leah", "jess", "leo", "dan", "zac", "zoe", "mia")
 def test_every_name_of_others_has_a_preset_and_a_presets_own_name_is_kept() -> None:
     assert len(set(OPENAI_VOICES)) == len(OPENAI_VOICES) == 13
     assert len(set(CLOUD_VOICES)) == len(CLOUD_VOICES) == 49
-    for name in (*OPENAI_VOICES, *CLOUD_VOICES, *ORPHEUS, "af_heart", "zm_009"):
+    for name in (*OPENAI_VOICES, *CLOUD_VOICES, *ORPHEUS, "af_heart", "zm_009", "kokoro"):
         assert is_foreign_voice(name) and nearest_voice(name, PRESETS) in PRESETS, name
     for preset in set(PRESETS) & set(CLOUD_VOICES):
         assert nearest_voice(preset, PRESETS) == preset
@@ -41,7 +41,7 @@ def test_every_name_of_others_has_a_preset_and_a_presets_own_name_is_kept() -> N
         (("ethan", "rocky", "eldric sage"), False),
         (("af_heart", "bf_emma", "jf_alpha", "zf_001"), True),
         (("am_michael", "bm_george", "jm_kumo", "zm_yunxi"), False),
-        (("tara", "leah", "jess", "mia", "zoe"), True),
+        (("tara", "leah", "jess", "mia", "zoe", "kokoro"), True),
         (("leo", "dan", "zac"), False),
     ],
 )

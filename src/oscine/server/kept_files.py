@@ -33,21 +33,24 @@ class KeptFile:
 
 
 class KeptFiles:
-    """A file is there until it expires. Before that, it only makes room for others if it has been fetched."""
+    """A file is there until it expires. Before that, it makes room if it has been fetched, or else for newer files of
+    the same key, oldest first."""
 
     def __init__(self, account: Account, keep_s: float) -> None:
         self._account, self._keep_s = account, keep_s
         self._files: dict[str, KeptFile] = {}  # by name, oldest first
 
     def add(self, data: bytes, media_type: str, suffix: str) -> KeptFile | None:
-        """Returns None if there is no room. Called on the event loop, which deletes the file when it expires."""
-        owner = current_owner.get()
-        if not self._make_room(len(data), owner):
+        """Returns None for a file that would not fit even alone. Raises OverloadedError if files of others take the
+        room. Called on the event loop, which deletes the file when it expires."""
+        owner, limit = current_owner.get(), self._account.limit
+        if any(most is not None and len(data) > most for most in (limit.in_all, limit.per_key, limit.per_address)):
             return None
+        self._make_room(len(data), owner)
+        self._account.change(owner, len(data))
         name = f"{secrets.token_urlsafe(_TOKEN_BYTES)}.{suffix}"
         file = KeptFile(name, owner, data, media_type, int(time.time() + self._keep_s))
         self._files[name] = file
-        self._account.change(owner, len(data))
         asyncio.get_running_loop().call_later(self._keep_s, self._remove, file)
         return file
 
@@ -63,16 +66,12 @@ class KeptFiles:
         """Bytes of all files."""
         return len(self._account)
 
-    def _make_room(self, size: int, owner: Owner) -> bool:
-        limit = self._account.limit
-        if any(most is not None and size > most for most in (limit.in_all, limit.per_key, limit.per_address)):
-            return False
-        for file in [file for file in self._files.values() if file.fetched]:
+    def _make_room(self, size: int, owner: Owner) -> None:
+        for file in sorted(self._files.values(), key=lambda file: not file.fetched):
             if self._account.has_room(owner, size):
-                break
-            if file.owner.key == owner.key or self.size + size > limit.in_all:
+                return
+            if file.owner.key == owner.key or (file.fetched and self.size + size > self._account.limit.in_all):
                 self._remove(file)
-        return self._account.has_room(owner, size)
 
     def _remove(self, file: KeptFile) -> None:
         if self._files.pop(file.name, None) is None:

@@ -74,7 +74,7 @@ def limits_of(config: ServerConfig) -> list[Limit]:
         ),
         held(
             *("kept_file", "kept_files_bytes"),
-            "files that URLs of DashScope's protocol name; without room, the answer has a data: URL",
+            "files that URLs of DashScope's protocol name; one that exceeds a limit alone has a data: URL",
             "kept files {whose} have {limit}",
             key="kept_files_bytes_per_key",
         ),

@@ -27,7 +27,7 @@ from oscine.voice import Voice
 
 # Default model names of OpenAI's clients; they stand for any served model.
 OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
-_DATE = re.compile(r"-20\d\d-\d\d-\d\d$")  # a dated snapshot of such a model
+_DATE = re.compile(r"-(20\d\d-\d\d-\d\d|[01]\d[0-3]\d)$")  # a dated snapshot of such a model: tts-1-hd-1106
 # So do the names of Qwen's hosted models, of Kokoro and of Orpheus, and those of the published checkpoints.
 _HOSTED = re.compile(r"qwen3?-tts(-instruct|-vc|-vd)?(-flash)?(-realtime)?(-latest)?|(kokoro|orpheus)(-[\w.-]*)?")
 _PUBLISHED = re.compile(r"qwen3-tts-12hz-[0-9.]+b-(\w+)")

@@ -104,6 +104,7 @@ _ORPHEUS = {
     "ryan": ("leo", "zac"),
     "aiden": ("dan",),
 }
+_MODELS = {"serena": ("kokoro",)}  # names of models that some clients send as a voice
 # Kokoro's names begin with the language and the sex: af_heart, jm_kumo.
 _KOKORO = re.compile(r"[abefhijpz][fm]_[a-z0-9_]{1,40}")
 _OF_KOKORO = {"jf": "ono_anna", "zf": "vivian", "zm": "uncle_fu"}  # the others: serena, ryan
@@ -111,7 +112,10 @@ _OF_KOKORO = {"jf": "ono_anna", "zf": "vivian", "zm": "uncle_fu"}  # the others:
 OPENAI_VOICES = tuple(sorted(name for names in _OPENAI.values() for name in names))
 CLOUD_VOICES = tuple(name for names in _QWEN_CLOUD.values() for name in names)
 _PRESETS: Mapping[str, str] = {
-    name: preset for table in (_OPENAI, _QWEN_CLOUD, _ORPHEUS) for preset, names in table.items() for name in names
+    name: preset
+    for table in (_OPENAI, _QWEN_CLOUD, _ORPHEUS, _MODELS)
+    for preset, names in table.items()
+    for name in names
 }
 _NUMBERS = {name: number for number, name in enumerate(_PRESETS)}
 

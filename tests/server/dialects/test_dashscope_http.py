@@ -92,7 +92,24 @@ def test_the_url_has_the_name_that_clients_use(config: dict[str, Any], headers: 
     engine.stop()
 
 
-def test_a_file_for_which_there_is_no_room_is_in_its_url() -> None:
+def test_a_file_for_which_others_leave_no_room_is_refused() -> None:
+    engine = ScriptedEngine()
+    two = {"kept_files_bytes": 30_000, "kept_files_bytes_per_key": 30_000, "api_keys": ("sesame", "poppy")}
+    with server_of(engine, ServerConfig(**two)) as server:
+
+        def ask(key: str) -> httpx.Response:
+            how = {"authorization": f"Bearer {key}"}
+            return httpx.post(f"{server.url}{PATH}", json=body(), headers=how, trust_env=False, timeout=600)
+
+        first, second = (ask("sesame").json()["output"]["audio"]["url"] for _ in range(2))
+        assert fetched(first).status_code == 404  # its own next file took the room
+        refused = ask("poppy")
+        assert refused.status_code == 429 and int(refused.headers["retry-after"]) >= 1
+        assert fetched(second).status_code == 200 and ask("poppy").status_code == 200
+    engine.stop()
+
+
+def test_a_file_that_the_server_may_not_keep_is_in_its_url() -> None:
     engine = ScriptedEngine()
     with server_of(engine, ServerConfig(kept_files_bytes=0)) as server:
         answer = httpx.post(f"{server.url}{PATH}", json=body(), trust_env=False, timeout=600)
