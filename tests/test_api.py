@@ -283,6 +283,14 @@ def test_a_clip_that_should_be_better_is_a_warning(base: Oscine) -> None:
     assert all(one.filename == __file__ for one in caught)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"), [("ref_text", "transcript"), ("ref_audio", "clip"), ("transcrpt", "transcript")]
+)
+def test_an_unknown_option_of_a_clone_names_the_right_one(base: Oscine, name: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=f"unknown option '{name}'; did you mean '{meant}'"):
+        base.clone(clip(1.3), **{name: "hello you"})
+
+
 def test_a_voice_is_printed_in_one_short_line(base: Oscine, in_context: Voice) -> None:
     assert re.fullmatch(r"Voice\(1\.4 s of reference: 'hello you', [0-9a-f]{8}\)", repr(in_context))
     assert re.fullmatch(r"Voice\(timbre only, [0-9a-f]{8}\)", repr(base.clone(clip(1.3))))

@@ -33,7 +33,7 @@ from oscine.speech.events import Audio, Speech, SpeechEvent, SpokenTurn, WholeFi
 from oscine.speech.run import Speaker
 from oscine.speech.script import Script, Scripted, prepare_turns, spoken_turn
 from oscine.speech.voices import language_name
-from oscine.speech_options import takes_request
+from oscine.speech_options import suggests_names, takes_request
 from oscine.text.options import at_level, text_language
 from oscine.text.preparation import Prepared, check_text_options, prepare_text
 from oscine.text.spoken_text import SpokenText
@@ -117,6 +117,7 @@ class Oscine:
         """What the option `language` takes."""
         return ["auto", *sorted(self.config.selectable_languages)]
 
+    @suggests_names(ref_audio="clip", ref_text="transcript")
     def clone(self, clip: ClipSource, transcript: str | None = None) -> Voice:
         """A voice from a clip: a path, a file's bytes, or (samples, rate). With the transcript of the clip the model
         continues in its manner (in-context cloning); without it, only the timbre is used.
@@ -130,7 +131,7 @@ class Oscine:
         read = read_clip(clip, REFERENCE_CLIP)
         voice = self._engine.clone(read, transcript)
         for message in clip_checks.warnings(clip_checks.examine(read), transcript):
-            warnings.warn(message, ClipWarning, stacklevel=2)
+            warnings.warn(message, ClipWarning, stacklevel=3)  # the caller's line; between is `suggests_names`
         return voice
 
     @takes_request(SpeechRequest)

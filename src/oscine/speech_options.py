@@ -84,6 +84,23 @@ def takes_request(
     return decorate
 
 
+def suggests_names(**others: str) -> Callable[[Callable[_P, _Result]], Callable[_P, _Result]]:
+    """Makes a method say which of its arguments was meant by an unknown one. `others`: names that HTTP has for them."""
+
+    def decorate(method: Callable[_P, _Result]) -> Callable[_P, _Result]:
+        known = [*inspect.signature(method).parameters][1:]
+
+        @functools.wraps(method)
+        def call(*values: _P.args, **given: _P.kwargs) -> _Result:
+            for name in given.keys() - {*known}:
+                raise TypeError(unknown_choice("option", name, known, others.get(name)))
+            return method(*values, **given)
+
+        return call
+
+    return decorate
+
+
 def _describe(call: Callable[..., Any], method: Callable[..., Any]) -> None:
     """Gives `help()` and `inspect.signature` the options that type checkers see."""
     parameter = inspect.Parameter

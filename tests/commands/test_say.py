@@ -27,7 +27,9 @@ from tests.align.scripted_whisper import scripted_whisper
 from tests.commands.test_main import OSCINE, Ran, Shell, check_refusal, wav_samples
 from tests.file_length import assert_length
 from tests.manual_engine import ManualEngine
+from tests.server.scripted_engine import BASE_CARD
 from tests.speakers import RATE
+from tests.speech_like import speech_like
 
 pytestmark = pytest.mark.slow
 
@@ -370,6 +372,16 @@ def test_a_voice_file_may_have_any_name(shell: Shell, engine: InstantEngine) -> 
         assert shell("say", "hello", "--voice", name).code == 0
     assert [request.voice for request in engine.requests] == [voice, voice, "ryan"]  # a preset's name means that preset
     check_refusal(shell("say", "hello", "--voice", __file__), 2, "is not a readable voice file")
+
+
+def test_what_is_wrong_with_a_clip_is_said_and_it_is_cloned(shell: Shell, engine: InstantEngine) -> None:
+    clip = speech_like(1)
+    soundfile.write("clip.wav", clip.samples, clip.rate_hz)
+    engine.model_config.card = lambda name: BASE_CARD
+    engine.clone = lambda clip, transcript: Voice.from_embedding([1.0, 2.0])  # type: ignore[attr-defined]
+    ran = shell("say", "hello", "-o", "hello.wav", "--ref-audio", "clip.wav", "--ref-text", "ba " * 200)
+    assert ran.code == 0 and engine.requests[0].voice == Voice.from_embedding([1.0, 2.0])
+    assert "warning: the clip has only" in ran.err and "the transcript does not seem to fit" in ran.err
 
 
 @pytest.mark.parametrize("words", [[], ["--voice", "ryam"]])
