@@ -17,7 +17,8 @@ OTHERS = (
 ACROSS = {
     "the whole package": (
         *("test_bad_input", "test_entrances", "test_gpu", "test_imports", "test_install", "test_mirror", "test_oracle"),
-        *("test_parity", "test_prose", "test_repository", "test_sampling_parity", "test_server_load"),
+        *("test_parity", "test_private_names", "test_prose", "test_repository", "test_sampling_parity"),
+        "test_server_load",
     ),
     "requests from the socket to the engine": (
         *(

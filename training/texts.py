@@ -112,7 +112,7 @@ class Grammar:
         capital = form.endswith("cap")
         form = form.removesuffix("cap").rstrip(".")
         special: dict[str, Callable[[], str]] = {
-            "number": self._number, "small": lambda: str(self._draw.randint(2, 99)), "year": self._year,
+            "number": self.number, "small": lambda: str(self._draw.randint(2, 99)), "year": self._year,
             "time": self._time, "date": lambda: str(self._draw.randint(1, 28)), "any": self._listed_word,
             "nouns": lambda: plural(self._draw.choice(self._words["noun"])),
         }  # fmt: skip
@@ -133,7 +133,7 @@ class Grammar:
             self._unused = self._draw.sample(self._listed, len(self._listed))
         return self._unused.pop()
 
-    def _number(self) -> str:
+    def number(self) -> str:
         limit = self._draw.choice((20, 100, 100, 1000, 1000, 10000))
         if self._draw.random() < _ROUND_SHARE:
             return str(self._draw.randint(1, 10) * limit // 10)

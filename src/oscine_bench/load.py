@@ -23,7 +23,7 @@ from oscine_bench.workload import PlannedRequest, Workload, arrivals
 _LAG_INTERVAL_S = 0.02
 # A refused caller waits before its next request; otherwise the speed of refusals would be measured.
 _REFUSALS = ("connect", "http_429", "http_503")
-_MIN_WAIT_S, _DEFAULT_WAIT_S, _MAX_WAIT_S = 0.05, 1.0, 2.0
+_MIN_WAIT_S, DEFAULT_WAIT_S, _MAX_WAIT_S = 0.05, 1.0, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ def retry_after_s(exchange: Exchange) -> float:
     try:
         return max(float(exchange.headers.get("retry-after", "")), _MIN_WAIT_S)
     except ValueError:
-        return _DEFAULT_WAIT_S
+        return DEFAULT_WAIT_S
 
 
 async def _gather(tasks: Sequence[asyncio.Task[Any]]) -> None:

@@ -43,7 +43,7 @@ else:
 """
 _REQUIREMENTS = "it needs Python 3.11 or newer, numpy and faster-whisper"
 _QUOTED_CHARACTERS = 80
-_EXIT_TIMEOUT_S = 10.0
+EXIT_TIMEOUT_S = 10.0
 _ERRORS: dict[str, type[OscineError]] = {"missing": MissingLibraryError, "request": RequestError}
 
 
@@ -94,7 +94,7 @@ class RemoteTranscriber:
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()  # type: ignore[union-attr]
         try:
-            self._process.wait(_EXIT_TIMEOUT_S)
+            self._process.wait(EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

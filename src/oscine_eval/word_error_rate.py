@@ -79,12 +79,12 @@ def unit_of(text: str) -> Unit:
 def normalize(text: str, language: str | None = "en", unit: Unit = "word") -> list[str]:
     """Returns words or characters in the one spelling that is compared."""
     spoken = _MANY_DIGITS.sub(r"\1 ", _TAG.sub(" ", text).translate(_CHARACTERS))
-    words: list[str] = _normalizer(language == "en")(spoken).split()
+    words: list[str] = normalizer(language == "en")(spoken).split()
     return words if unit == "word" else list("".join(words).replace("〇", "零"))
 
 
 @cache
-def _normalizer(english: bool) -> Any:
+def normalizer(english: bool) -> Any:
     name = "whisper-normalizer"
     if english:
         return import_optional("whisper_normalizer.english", name, "eval").EnglishTextNormalizer()
@@ -98,7 +98,7 @@ def _jiwer() -> Any:
 def check_libraries() -> None:
     """Fails early if error rates cannot be computed here."""
     _jiwer()
-    _normalizer(True)
+    normalizer(True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,7 +181,7 @@ def test_streaming_text_gives_the_same_tokens_as_the_whole_text(
     spoken = text_ids_of(listener)
     # The first id is in the prompt; the last frame with text carries its end.
     assert spoken[: len(body_ids) - 1] == body_ids[1:] and len(spoken) == len(body_ids)
-    assert not engine._streaming_texts
+    engine.send(utterance_id, AppendText("more"))  # the text is forgotten: no error
 
 
 def test_a_streaming_text_that_ends_without_a_word_is_an_error(make_engine: MakeEngine) -> None:
@@ -204,12 +204,21 @@ def test_a_bad_piece_raises_and_the_utterance_continues(make_engine: MakeEngine)
 
 def test_text_after_its_end_is_refused(make_engine: MakeEngine) -> None:
     engine, listener = make_engine(), FrameRecorder()
-    utterance_id = submit(engine, SpeechRequest(text=""), listener, streaming_text=True)
-    engine._streaming_texts[utterance_id].append("One", lambda message: None, ended=True)
+    speaking, released = threading.Event(), threading.Event()
+
+    def hold(chunk: AudioChunk) -> None:  # so that the speech does not end
+        listener(chunk)
+        speaking.set()
+        assert released.wait(WAIT_S)
+
+    utterance_id = submit(engine, SpeechRequest(text="One", seed=seed_of(3)), hold, streaming_text=True)
+    engine.send(utterance_id, AppendText(" two"))
+    assert speaking.wait(WAIT_S)
+    engine.send(utterance_id, EndText())
     with pytest.raises(RequestError, match="has ended"):
         engine.send(utterance_id, AppendText(" more"))
-    engine.send(utterance_id, Cancel())
-    assert listener.wait() == ["cancelled"]
+    released.set()
+    assert listener.wait() == ["stop"]
 
 
 def test_a_streaming_text_cannot_use_the_text_mode_whole(make_engine: MakeEngine) -> None:

@@ -106,11 +106,11 @@ def test_a_voice_stays_with_its_engine_within_the_margin(voices):
     assert speak(router, voices[0]) == 1  # the voice now belongs to this engine
 
 
-def test_the_number_of_remembered_voices_is_bounded():
-    router = Router([Counted(), Counted()], max_voices=5)
-    for number in range(20):
-        speak(router, f"voice {number}")
-    assert len(router._preferred) == 5
+@pytest.mark.parametrize(("max_voices", "engine"), [(3, 0), (2, 1)])
+def test_the_number_of_remembered_voices_is_bounded(max_voices, engine):
+    router = Router([Counted(), Counted()], affinity_margin=10, max_voices=max_voices)
+    assert [speak(router, voice) for voice in ("one", "two", "three")] == [0, 1, 0]
+    assert speak(router, "one") == engine  # forgotten, it goes to the least loaded one
 
 
 def test_an_engine_that_is_not_ready_is_left_out():
@@ -172,7 +172,8 @@ def test_a_wrong_request_is_not_tried_elsewhere():
     with pytest.raises(RequestError) as caught:
         speak(router)
     assert caught.value.param == "text" and engines[1].running == 5
-    assert router._entering == [0, 0]
+    engines[0].error, engines[0].running = None, 4
+    assert speak(router) == 0, "the wrong request does not count as one that is entering"
 
 
 def test_commands_reach_the_engine_that_speaks():
@@ -203,7 +204,8 @@ def test_any_ready_engine_clones_a_voice():
     router = Router(engines)
     assert router.clone(b"clip", "words") == Voice(np.ones(8, np.float32))
     assert [engine.clones for engine in engines] == [[], [], [(b"clip", "words")]]
-    assert router._entering == [0, 0, 0]
+    engines[1].error, engines[2].running = None, 1
+    assert [speak(router) for _ in range(4)] == [1, 2, 1, 2], "no clone counts as a request that is entering"
     engines[1].error = VoiceError("silent", "ref_audio")
     with pytest.raises(VoiceError, match="silent"):
         router.clone(b"clip")

@@ -14,9 +14,9 @@ from starlette.types import Message
 
 from oscine.errors import RequestError
 from oscine.server.api.voice_upload import read_upload
-from oscine.server.api.voices import _checked_import
+from oscine.server.api.voices import checked_import
 from oscine.server.asyncapi import PROTOCOLS
-from oscine.server.dialects.routes import _protocol_of
+from oscine.server.dialects.routes import protocol_of
 from oscine.server.http import json_body
 from oscine.server.http.errors import ApiError, api_error, invalid_field
 from oscine.server.live.messages import CloseConnection, parse_message
@@ -58,13 +58,13 @@ def urlencoded(data: bytes) -> None:
 
 def websocket_message(data: bytes) -> None:
     frame: Message = {"type": "websocket.receive", "text": data.decode(errors="replace")}
-    _protocol_of(frame)
+    protocol_of(frame)
     for protocol in PROTOCOLS.values():
         _or_error(lambda kinds=protocol.messages: parse_message(frame, kinds))  # type: ignore[misc]
 
 
 def voice_file(data: bytes) -> None:
-    _or_error(lambda: _checked_import(data, "name", "consent"))
+    _or_error(lambda: checked_import(data, "name", "consent"))
 
 
 def text(data: bytes) -> None:

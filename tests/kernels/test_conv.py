@@ -148,7 +148,7 @@ def test_parts_of_a_sum_are_added_alike_by_several_programs_and_by_one(
 def test_a_row_has_the_same_sums_in_any_batch(
     options: dict, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conv_tiles, "_FULL_GPU", 3)  # many rows add up the parts in one program
+    monkeypatch.setattr(conv_tiles, "FULL_GPU", 3)  # many rows add up the parts in one program
     layer, x = ordered_operands(192, device, **options)
     tiles = [layer.tile(count) for count in (1, 17, 192)]
     assert len({tile.rows for tile in tiles}) == 3 and len({tile.serial for tile in tiles}) == (1 if options else 2)

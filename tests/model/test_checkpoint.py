@@ -72,7 +72,7 @@ def test_the_demo_comes_before_a_local_folder_of_that_name(
     small_checkpoints: CheckpointMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packaged = linked(small_checkpoints("0b6", "custom_voice"), tmp_path / "package" / "demo")
-    monkeypatch.setattr(checkpoint, "_DEMO_FOLDER", packaged)
+    monkeypatch.setattr(checkpoint, "DEMO_FOLDER", packaged)
     (tmp_path / "demo").mkdir()
     monkeypatch.chdir(tmp_path)
     assert find_checkpoint("demo") == packaged

@@ -53,7 +53,7 @@ def test_cpus_that_the_process_may_not_use_do_not_count(monkeypatch: pytest.Monk
 def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine without a usable GPU; the file stands for its NVIDIA driver."""
     file = tmp_path / "version"
-    monkeypatch.setattr(devices, "_NVIDIA_DRIVER", file)
+    monkeypatch.setattr(devices, "NVIDIA_DRIVER", file)
     monkeypatch.setattr(devices.shutil, "which", lambda name: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     return file

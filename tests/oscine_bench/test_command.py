@@ -104,7 +104,7 @@ def test_a_lost_server_ends_the_run_and_keeps_the_measured_loads(
         return Exchange(request, 0.0, 0.0, 0.0, failure=RequestFailure("connect", "refused"))
 
     monkeypatch.setattr(HttpClient, "send", until_the_fourth)
-    monkeypatch.setattr("oscine_bench.load._DEFAULT_WAIT_S", 0.0)
+    monkeypatch.setattr("oscine_bench.load.DEFAULT_WAIT_S", 0.0)
     out = tmp_path / "gone.json"
     ran = bench(monkeypatch, "run", server, "-c", "1,2,3,4", "-n", 2, "--warmup", 0, "--out", out)
     assert f"lost the server at {server}; 2 of 4 loads were not measured" in str(ran.exception)

@@ -87,7 +87,7 @@ def test_a_wrapper_that_prints_is_one_clear_error(libraries: Path, said: str) ->
 
 
 def test_a_program_that_never_responds_is_killed(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transcriber_process, "_EXIT_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(transcriber_process, "EXIT_TIMEOUT_S", 0.1)
     wrapper = program(libraries / "wrap", "echo hello", "exec sleep 60")
     with pytest.raises(OscineError, match="wrote 'hello' instead"), open_transcriber(QUIET, wrapper):
         pass

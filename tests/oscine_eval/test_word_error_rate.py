@@ -187,7 +187,7 @@ def test_a_missing_library_is_named_with_its_extra(library: str, monkeypatch: py
     from oscine_eval import word_error_rate
 
     monkeypatch.setitem(sys.modules, library, None)
-    word_error_rate._normalizer.cache_clear()
+    word_error_rate.normalizer.cache_clear()
     with pytest.raises(MissingLibraryError, match=r"is not installed .*: pip install 'oscine\[eval\]'$"):
         check_libraries()
 

@@ -18,7 +18,7 @@ from tests.server.scripted_engine import CARD, ScriptedEngine
 from tests.server.serving import client_of
 
 SERVER = Path(oscine.server.__file__).parent
-SENDERS = ("send_event", "_send_event", "_send_json", "_event")
+SENDERS = ("send_event", "send_json", "event")  # private ones too
 FILES = {
     "live": [*(SERVER / "live").glob("*.py")],
     "sglangOmni": [SERVER / "dialects" / "sglang_omni.py"],
@@ -35,7 +35,9 @@ def sent_kinds(files: list[Path]) -> Iterator[str]:
     for file in files:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             match node:
-                case ast.Call(func=ast.Attribute(attr=name), args=[ast.Constant(value=kind), *_]) if name in SENDERS:
+                case ast.Call(func=ast.Attribute(attr=name), args=[ast.Constant(value=kind), *_]) if (
+                    name.lstrip("_") in SENDERS
+                ):
                     yield str(kind)
 
 

@@ -84,14 +84,14 @@ def speak_to(url: str, headers: dict[str, str]) -> None:
             live.recv(timeout=600)
 
 
-@pytest.mark.parametrize("moment", ["run", "_read", "_socket"])
+@pytest.mark.parametrize("moment", ["run", "_read", "handshake"])
 def test_an_unexpected_exception_in_a_live_session_is_logged_with_its_id(
     engine: ScriptedEngine, log: Lines, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     def bug(*arguments: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    if moment == "_socket":  # between the handshake and the first message
+    if moment == "handshake":  # between the handshake and the first message
         monkeypatch.setattr(ApiKeys, "authenticate", bug)
     else:
         monkeypatch.setattr(live_session.LiveSession, moment, bug)

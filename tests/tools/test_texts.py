@@ -37,7 +37,7 @@ def test_no_held_out_sentence_is_learned_and_the_seed_decides_the_rest(texts: Mo
 
 def test_two_of_five_numbers_are_round(texts: ModuleType) -> None:
     grammar = texts.Grammar(random.Random(1), [])
-    numbers = [grammar._number() for _ in range(2000)]
+    numbers = [grammar.number() for _ in range(2000)]
     large = [number for number in numbers if len(number) > 2]
     assert all(re.fullmatch(r"[1-9]\d*", number) for number in numbers)
     assert 0.35 < sum(number.endswith("0") for number in large) / len(large) < 0.55

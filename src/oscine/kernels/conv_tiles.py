@@ -97,7 +97,7 @@ TILES: dict[Shape, tuple[Tile, Tile, Tile, Tile]] = {
     }.items()
 }  # fmt: skip
 _MAX_ROWS = (2, 15, 63)  # of the first, second and third tile
-_FULL_GPU = 132  # programs: one for each multiprocessor of an H200
+FULL_GPU = 132  # programs: one for each multiprocessor of an H200
 
 
 def tuned_tile(shape: Shape, rows: int) -> Tile | None:
@@ -115,7 +115,7 @@ def plain_tile(shape: Shape, columns: int, *, may_split: bool) -> Tile:
     steps = taps * triton.cdiv(inputs, depth)
     tiles = triton.cdiv(columns, rows) * triton.cdiv(outputs, across)
     splits = 4 if may_split and steps >= 16 else 2 if may_split and steps >= 8 else 1
-    return Tile(rows, across, 0, depth, splits, 4, 4, serial=splits > 1 and tiles >= _FULL_GPU)
+    return Tile(rows, across, 0, depth, splits, 4, 4, serial=splits > 1 and tiles >= FULL_GPU)
 
 
 class UnitTile(NamedTuple):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DEMO = "demo"
-_DEMO_FOLDER = Path(__file__).resolve().parent.parent / "demo"
+DEMO_FOLDER = Path(__file__).resolve().parent.parent / "demo"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = ["*.json", "*.txt", "*.safetensors", "speech_tokenizer/*"]
 
@@ -27,7 +27,7 @@ def find_checkpoint(model: str | os.PathLike[str]) -> Path:
     cached)."""
     name = str(model)
     if name == DEMO:  # checked first: a local folder of this name must not change the default
-        return _DEMO_FOLDER
+        return DEMO_FOLDER
     try:
         folder = Path(model).expanduser()
         if folder.is_dir():

@@ -21,7 +21,7 @@ Dtype = Literal["auto", "float32", "bfloat16"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _MEMINFO = Path("/proc/meminfo")
-_NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def choose_device(name: str) -> torch.device:
@@ -111,7 +111,7 @@ def describe_device(device: torch.device) -> str:
 
 def missing_cuda_warning() -> str | None:
     """Returns a warning if the machine has an NVIDIA GPU that this build of PyTorch cannot use."""
-    if torch.cuda.is_available() or not (_NVIDIA_DRIVER.exists() or shutil.which("nvidia-smi")):
+    if torch.cuda.is_available() or not (NVIDIA_DRIVER.exists() or shutil.which("nvidia-smi")):
         return None
     if torch.version.cuda is None:
         return (

@@ -6,6 +6,7 @@ import os
 import tempfile
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -162,8 +163,11 @@ CLIP = (np.full(16000, 0.5, np.float32), 16000)
 
 @pytest.mark.parametrize("transcript", [None, "what was said", "\ud800"])
 def test_a_cloned_voice_arrives_unchanged(shared, transcript):
-    assert shared.clone(CLIP, transcript) == FakeEngine().clone(CLIP, transcript)
-    assert not shared._clones
+    voice = shared.clone(CLIP, transcript)
+    assert voice == FakeEngine().clone(CLIP, transcript)
+    held = weakref.ref(voice.speaker)
+    del voice
+    assert held() is None, "the client keeps no voice"
 
 
 def test_cloning_delays_no_stream(shared, tmp_path):

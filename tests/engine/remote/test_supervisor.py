@@ -57,7 +57,7 @@ def test_a_clone_that_takes_too_long_or_kills_the_worker_is_an_error(start):
     with pytest.raises(EngineError, match="SIGKILL"):
         engine.clone(clip, "die kill")
     engine.wait_ready(WAIT_S)
-    assert engine.clone(clip).speaker[0] == 16 and not engine._clones
+    assert engine.clone(clip).speaker[0] == 16
 
 
 def test_sigkill_ends_every_utterance_once_and_the_worker_restarts(start, tmp_path):

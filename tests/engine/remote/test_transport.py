@@ -82,27 +82,66 @@ def test_sending_never_blocks_and_keeps_the_order(sockets):
         transport.close()
 
 
+class WatchedSocket:
+    """Calls `on_send` instead of the first `send`, and `on_sendall`, which the writing thread calls, before each."""
+
+    def __init__(self, connection, on_send=None, on_sendall=lambda: None):
+        self.connection, self.on_send, self.on_sendall = connection, on_send, on_sendall
+
+    def __getattr__(self, name):
+        return getattr(self.connection, name)
+
+    def send(self, data, flags):
+        call, self.on_send = self.on_send, None
+        if call is not None:
+            call()
+            raise BlockingIOError
+        return self.connection.send(data, flags)
+
+    def sendall(self, data):
+        self.on_sendall()
+        self.connection.sendall(data)
+
+
 def test_a_message_leaves_without_the_writing_thread(sockets):
-    transport = Transport(sockets[0], lambda message: None, lambda: None)
-    with transport._changed:  # the writing thread cannot take a message
-        transport.send(b"at once")
-        sockets[1].settimeout(WAIT_S)
-        assert sockets[1].recv(100) == (7).to_bytes(8, "little") + b"at once"
+    written = []
+    transport = Transport(
+        WatchedSocket(sockets[0], on_sendall=lambda: written.append(True)), lambda message: None, lambda: None
+    )
+    transport.send(b"at once")
+    sockets[1].settimeout(WAIT_S)
+    assert sockets[1].recv(100) == (7).to_bytes(8, "little") + b"at once"
     transport.close()
+    assert not written
 
 
-def test_an_urgent_message_overtakes_those_that_wait_but_cuts_none(sockets):
-    first, second, inbox = connect(sockets)
-    with first._changed:  # the writing thread cannot take a message
+def test_an_urgent_message_overtakes_those_that_wait(sockets):
+    def meanwhile():  # the writing thread cannot take a message
         first.post(b"waits")
         first.send(b"in order")
         first.send(b"urgent", overtake=True)
-    assert [inbox.get(timeout=WAIT_S) for _ in range(3)] == [b"urgent", b"waits", b"in order"]
-    with first._changed:
-        first._mid_message = True  # as while the writing thread sends
-        first.send(b"urgent", overtake=True)
-        assert first.unsent_bytes > 0
-    assert inbox.get(timeout=WAIT_S) == b"urgent"
+
+    first, second, inbox = connect((WatchedSocket(sockets[0], on_send=meanwhile), sockets[1]))
+    first.send(b"last")
+    assert [inbox.get(timeout=WAIT_S) for _ in range(4)] == [b"urgent", b"waits", b"in order", b"last"]
+    for transport in (first, second):
+        transport.close()
+
+
+def test_an_urgent_message_cuts_none(sockets):
+    begun, release = threading.Event(), threading.Event()
+
+    def hold():
+        begun.set()
+        assert release.wait(WAIT_S)
+
+    first, second, inbox = connect((WatchedSocket(sockets[0], on_sendall=hold), sockets[1]))
+    first.post(b"being written")
+    assert begun.wait(WAIT_S)
+    first.send(b"urgent", overtake=True)
+    assert first.unsent_bytes > 0
+    release.set()
+    assert [inbox.get(timeout=WAIT_S) for _ in range(2)] == [b"being written", b"urgent"]
     for transport in (first, second):
         transport.close()
 
@@ -118,6 +157,6 @@ def test_sending_to_a_peer_that_is_gone_is_no_error(sockets):
 def test_closing_is_no_disconnect_of_the_peer(sockets):
     first, second, inbox = connect(sockets)
     second.close()
-    wait_until(lambda: not first._reader.is_alive())
+    first.wait_disconnected(WAIT_S)
     first.close()
     assert inbox.empty()

@@ -135,10 +135,13 @@ class FullEngine(FakeEngine):
 
 
 def test_a_refusal_leaves_nothing_for_the_garbage_collector() -> None:
-    engine, transport = FullEngine(FakeConfig()), RecordingTransport()
-    server = EngineServer(transport, queue.SimpleQueue())  # type: ignore[arg-type]
+    engine, transport, inbox = FullEngine(FakeConfig()), RecordingTransport(), queue.SimpleQueue[bytes | None]()
+    server = EngineServer(transport, inbox)  # type: ignore[arg-type]
+    inbox.put(None)
+    server.serve(lambda report: engine)  # from now on, the transport's reading thread passes on what it receives
+    del transport.sent[:]
     request = wire.encode(wire.Submit.of("1", SpeechRequest(text="Hello."), streaming_text=False))
-    assert garbage_of(lambda: server._receive(engine, request)) < 20
+    assert garbage_of(lambda: transport.on_message(request)) < 20
     engine.stop()
     assert len(transport.sent) >= 23  # each was answered
     for _, message in transport.sent:

@@ -59,7 +59,7 @@ def test_every_difference_makes_another_key(tmp_path: Path, monkeypatch: pytest.
     }
     monkeypatch.setattr(Program, "text", "another source")
     keys.add(cache.key(SAMPLE))
-    monkeypatch.setattr(module, "_OPTIONS", ("-O1",))
+    monkeypatch.setattr(module, "OPTIONS", ("-O1",))
     keys.add(cache.key(SAMPLE))
     assert len(keys) == 7
 
@@ -107,7 +107,7 @@ def test_processes_that_start_at_once_find_whole_cubins(tmp_path: Path) -> None:
     def look() -> None:
         start.wait()
         while not done.is_set():
-            found = [CubinCache(tmp_path, CountingCompiler())._find(program) for program in programs]
+            found = [CubinCache(tmp_path, CountingCompiler()).find(program) for program in programs]
             for path in tmp_path.glob("sample-*"):
                 assert path.read_bytes()[:-32].startswith(b"Program(")
             read.append(found)

@@ -59,7 +59,7 @@ class FakeDriver:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     fake = FakeDriver()
-    monkeypatch.setattr(driver, "_library", lambda: fake)
+    monkeypatch.setattr(driver, "library", lambda: fake)
     return fake
 
 

@@ -12,8 +12,8 @@ from tests.conftest import CheckpointMaker
 
 def test_speed_follows_from_the_parameters_that_a_frame_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     config = published("0b6", "custom_voice")
-    monkeypatch.setattr(expectation, "_seconds_per_parameter", lambda threads, int8: 1e-10)
-    monkeypatch.setattr(expectation, "_seconds_per_flop", lambda threads, bf16: 1e-11)
+    monkeypatch.setattr(expectation, "seconds_per_parameter", lambda threads, int8: 1e-10)
+    monkeypatch.setattr(expectation, "seconds_per_flop", lambda threads, bf16: 1e-11)
     parameters = 440_466_432 + 3_145_728 + 31_457_280 + 15 * 78_654_720  # and the last norms
     monkeypatch.setattr(expectation, "divide_threads", lambda: (1, 1))
     assert expected_speed(config, int8=True) == pytest.approx(0.08 / (parameters * 1e-10), rel=1e-3)
@@ -23,8 +23,8 @@ def test_speed_follows_from_the_parameters_that_a_frame_reads(monkeypatch: pytes
 
 @pytest.mark.parametrize("int8", [False, True])
 def test_products_are_measured_on_a_few_bytes(monkeypatch: pytest.MonkeyPatch, int8: bool) -> None:
-    monkeypatch.setattr(expectation, "_WIDTH", 64)
-    monkeypatch.setattr(expectation, "_BYTES", 2**16)
+    monkeypatch.setattr(expectation, "WIDTH", 64)
+    monkeypatch.setattr(expectation, "BYTES", 2**16)
     threads = torch.get_num_threads()
     speed = expected_speed(published("1b7", "custom_voice"), int8=int8)
     assert speed is not None and speed > 0

@@ -14,7 +14,7 @@ from websockets.sync.client import ClientConnection
 
 from oscine.config import ServerConfig
 from oscine.server.asyncapi import ELEVENLABS
-from oscine.server.dialects.elevenlabs import _MAX_CONTEXTS
+from oscine.server.dialects.elevenlabs import MAX_CONTEXTS
 from tests.align.scripted_whisper import scripted_whisper
 from tests.server.live.live_client import Server, server_of
 from tests.server.scripted_engine import FRAME_SAMPLES, ScriptedEngine, spoken
@@ -240,9 +240,9 @@ def test_a_client_that_leaves_stops_its_contexts(
 
 
 def test_contexts_are_limited(contexts: Client) -> None:
-    for number in range(_MAX_CONTEXTS + 1):
+    for number in range(MAX_CONTEXTS + 1):
         contexts.send(text=" ", context_id=str(number))
-    contexts.until_final(str(_MAX_CONTEXTS))
+    contexts.until_final(str(MAX_CONTEXTS))
     assert contexts.told[-2]["error"] == "too_many_contexts"
     contexts.send(text="Hello.", context_id="0", flush=True)
     contexts.send(context_id="0", close_context=True)

@@ -301,8 +301,8 @@ def test_a_broken_file_shows_in_the_metrics(server: KeyedServer, client: httpx.C
 def test_a_change_of_the_file_is_noticed_without_a_restart_and_usage_is_saved(
     engine: ScriptedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api_keys, "_WATCH_S", 0.01)
-    monkeypatch.setattr(api_keys, "_SAVE_S", 0.01)
+    monkeypatch.setattr(api_keys, "WATCH_S", 0.01)
+    monkeypatch.setattr(api_keys, "SAVE_S", 0.01)
     server = keyed_server(engine, tmp_path, BASE_CARD)
     with client_of_app(server.app) as client:
         holder = {"api-key": server.file.add("acme", ["speak"], {}, None).secret}
@@ -326,9 +326,9 @@ def lock_of_usage(tmp_path: Path) -> Iterator[IO[bytes]]:
 def test_a_key_is_revoked_while_another_program_holds_the_lock_of_the_usage(
     engine: ScriptedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock_of_usage: IO[bytes]
 ) -> None:
-    monkeypatch.setattr(api_keys, "_WATCH_S", 0.01)
-    monkeypatch.setattr(api_keys, "_SAVE_S", 0.01)
-    monkeypatch.setattr(key_usage, "_LOCK_WAIT_S", 600.0)
+    monkeypatch.setattr(api_keys, "WATCH_S", 0.01)
+    monkeypatch.setattr(api_keys, "SAVE_S", 0.01)
+    monkeypatch.setattr(key_usage, "LOCK_WAIT_S", 600.0)
     server = keyed_server(engine, tmp_path, BASE_CARD)
     with client_of_app(server.app) as client:
         holder = server.holder("acme")
@@ -342,8 +342,8 @@ def test_a_key_is_revoked_while_another_program_holds_the_lock_of_the_usage(
 def test_a_lock_that_is_never_released_shows_in_the_metrics_and_does_not_stop_the_end(
     engine: ScriptedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock_of_usage: IO[bytes]
 ) -> None:
-    monkeypatch.setattr(api_keys, "_SAVE_S", 0.01)
-    monkeypatch.setattr(key_usage, "_LOCK_WAIT_S", 0.01)
+    monkeypatch.setattr(api_keys, "SAVE_S", 0.01)
+    monkeypatch.setattr(key_usage, "LOCK_WAIT_S", 0.01)
     server = keyed_server(engine, tmp_path, BASE_CARD)
     with client_of_app(server.app) as client:
         assert speak(client, server.holder("acme")).status_code == 200
@@ -354,7 +354,7 @@ def test_a_lock_that_is_never_released_shows_in_the_metrics_and_does_not_stop_th
 def test_reloads_under_load_fail_no_request(
     engine: ScriptedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api_keys, "_WATCH_S", 0.001)
+    monkeypatch.setattr(api_keys, "WATCH_S", 0.001)
     server = keyed_server(engine, tmp_path, BASE_CARD)
     holders = [server.holder(f"customer-{number}") for number in range(4)]
     statuses: list[list[int]] = [[] for _ in holders]

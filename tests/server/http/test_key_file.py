@@ -113,7 +113,7 @@ for number in range(5):
 
 
 def test_a_lock_that_is_held_for_too_long_is_a_clear_error(file: KeyFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_file, "_LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr(key_file, "LOCK_WAIT_S", 0.1)
     add(file)
     with open(file.path.with_name("keys.json.lock"), "rb") as opened:
         fcntl.flock(opened, fcntl.LOCK_EX)

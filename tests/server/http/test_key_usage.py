@@ -73,7 +73,7 @@ def test_a_window_holds_a_minute_however_long_it_is_used() -> None:
     window = MinuteWindow()
     for second in range(10_000):
         window.add(1, START_S + second)
-    assert len(window._seconds) == 60 and window.total(START_S + 9_999) == 60
+    assert len(window.seconds) == 60 and window.total(START_S + 9_999) == 60
 
 
 def test_a_clock_that_is_set_back_does_not_stop_a_key() -> None:

@@ -16,6 +16,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -32,8 +33,9 @@ _log = logging.getLogger(__name__)
 
 HOPPER = "sm_90a"
 # No implicit fused multiply-adds: kernels that must agree compute the same sums.
-_OPTIONS = ("-std=c++17", "-fmad=false")
+OPTIONS = ("-std=c++17", "-fmad=false")
 _DIGEST_BYTES = 32
+_warning = threading.Lock()
 
 Progress = Callable[[int, int], None]  # programs done, programs in all
 
@@ -51,7 +53,7 @@ class Compiler(Protocol):
 
 
 def options(program: Program, architecture: str) -> list[str]:
-    return [f"-arch={architecture}", *_OPTIONS, *(f"-D{name}={value}" for name, value in program.defines)]
+    return [f"-arch={architecture}", *OPTIONS, *(f"-D{name}={value}" for name, value in program.defines)]
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ class CubinCache:
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
     def cubin(self, program: Program) -> bytes:
-        cubin = self._find(program)
+        cubin = self.find(program)
         if cubin is None:
             cubin = self._held[program] = self.compiler.compile(program, self.architecture)
             self._keep(program, cubin)
@@ -189,7 +191,7 @@ class CubinCache:
     def build(self, programs: Iterable[Program], progress: Progress, workers: int | None = None) -> None:
         """Compiles missing programs in parallel and raises the first error. Reports no progress if nothing is
         missing."""
-        missing = [program for program in dict.fromkeys(programs) if self._find(program) is None]
+        missing = [program for program in dict.fromkeys(programs) if self.find(program) is None]
         if not missing:
             return
         progress(0, len(missing))
@@ -202,7 +204,7 @@ class CubinCache:
     def _path(self, folder: Path, program: Program) -> Path:
         return folder / f"{program.name}-{self.key(program)}.cubin"
 
-    def _find(self, program: Program) -> bytes | None:
+    def find(self, program: Program) -> bytes | None:
         """Returns None for a missing, damaged or unreadable file."""
         if program not in self._held and self.folder is not None:
             with contextlib.suppress(OSError):
@@ -227,7 +229,8 @@ class CubinCache:
                     os.unlink(file.name)
                     raise
         except OSError as error:
-            _warn_once(self.folder, error.strerror or str(error))
+            with _warning:  # `cache` alone lets two threads call at once
+                _warn_once(self.folder, error.strerror or str(error))
 
 
 @cache

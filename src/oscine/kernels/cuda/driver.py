@@ -37,7 +37,7 @@ class LaunchConfig(ctypes.Structure):
 
 
 @cache
-def _library() -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -47,7 +47,7 @@ def _library() -> ctypes.CDLL:
 def _check(status: int, call: str) -> None:
     if status:
         text = ctypes.c_char_p()
-        _library().cuGetErrorString(status, ctypes.byref(text))
+        library().cuGetErrorString(status, ctypes.byref(text))
         raise DriverError(f"{call} failed with {status}: {(text.value or b'unknown').decode()}")
 
 
@@ -67,8 +67,8 @@ class Kernel:
     def __init__(self, cubin: bytes, name: str) -> None:
         self.name = name
         self._module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
-        _check(_library().cuModuleLoadData(ctypes.byref(self._module), cubin), f"loading {name}")
-        found = _library().cuModuleGetFunction(ctypes.byref(self._function), self._module, name.encode())
+        _check(library().cuModuleLoadData(ctypes.byref(self._module), cubin), f"loading {name}")
+        found = library().cuModuleGetFunction(ctypes.byref(self._function), self._module, name.encode())
         _check(found, f"finding {name}")
         self._allowed_bytes = _DEFAULT_SHARED_BYTES
 
@@ -77,7 +77,7 @@ class Kernel:
         the launch."""
         if launch.shared_bytes > self._allowed_bytes:
             words = (self._function, _MAX_DYNAMIC_SHARED_BYTES, launch.shared_bytes)
-            _check(_library().cuFuncSetAttribute(*words), f"{self.name}: {launch.shared_bytes} bytes of shared memory")
+            _check(library().cuFuncSetAttribute(*words), f"{self.name}: {launch.shared_bytes} bytes of shared memory")
             self._allowed_bytes = launch.shared_bytes
         attributes = launch_attributes(launch)
         config = LaunchConfig(
@@ -89,5 +89,5 @@ class Kernel:
             attribute_count=len(attributes),
         )
         pointers: Any = (ctypes.c_void_p * 1)(ctypes.addressof(arguments))
-        status = _library().cuLaunchKernelEx(ctypes.byref(config), self._function, pointers, None)
+        status = library().cuLaunchKernelEx(ctypes.byref(config), self._function, pointers, None)
         _check(status, f"launching {self.name} with {launch}")

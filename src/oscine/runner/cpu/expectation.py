@@ -16,8 +16,8 @@ from oscine.model.speech_model import SpeechModel
 from oscine.runner.cpu.codec import divide_threads
 
 _LARGE = 200_000_000  # parameters read per frame; less is faster than a person speaks on any CPU
-_WIDTH = 4096
-_BYTES = 64 * 2**20  # more than most caches hold
+WIDTH = 4096
+BYTES = 64 * 2**20  # more than most caches hold
 _CODEC_FLOP = 5.0e9  # of a frame, published shapes
 _REPEATS = 3
 
@@ -30,10 +30,10 @@ def expected_speed(config: ModelConfig, *, int8: bool) -> float | None:
         return None
     threads, codec_threads = divide_threads()
     with ThreadPoolExecutor(1) as other:  # its threads are set without an effect on this one
-        codes_s = other.submit(_seconds_per_parameter, threads, int8).result() * parameters
+        codes_s = other.submit(seconds_per_parameter, threads, int8).result() * parameters
     with ThreadPoolExecutor(1) as other:
         bf16 = int8 and has_bf16_products()
-        codec_s = other.submit(_seconds_per_flop, codec_threads or threads, bf16).result() * _CODEC_FLOP
+        codec_s = other.submit(seconds_per_flop, codec_threads or threads, bf16).result() * _CODEC_FLOP
     frame_s = max(codes_s, codec_s) if codec_threads else codes_s + codec_s
     return 1 / FRAME_RATE_HZ / frame_s
 
@@ -46,18 +46,18 @@ def _parameters_per_frame(config: ModelConfig) -> int:
     return once + model.predictor.heads.numel() + (CODEBOOKS - 1) * each_pass
 
 
-def _seconds_per_parameter(threads: int, int8: bool) -> float:
+def seconds_per_parameter(threads: int, int8: bool) -> float:
     """Times a product of one row with matrices that are not in a cache."""
     set_own_threads(threads)
     dtype = torch.int8 if int8 else torch.float32
-    count = _BYTES // (_WIDTH**2 * dtype.itemsize)
-    weights = [torch.ones(_WIDTH, _WIDTH, dtype=dtype) for _ in range(count)]
-    row = torch.ones(1, _WIDTH, dtype=dtype)
+    count = BYTES // (WIDTH**2 * dtype.itemsize)
+    weights = [torch.ones(WIDTH, WIDTH, dtype=dtype) for _ in range(count)]
+    row = torch.ones(1, WIDTH, dtype=dtype)
     product = int8_product if int8 else torch.nn.functional.linear
-    return _least_s(lambda: [product(row, weight) for weight in weights]) / (count * _WIDTH**2)
+    return _least_s(lambda: [product(row, weight) for weight in weights]) / (count * WIDTH**2)
 
 
-def _seconds_per_flop(threads: int, bf16: bool) -> float:
+def seconds_per_flop(threads: int, bf16: bool) -> float:
     """Times a product of the shape of the codec's middle convolutions."""
     set_own_threads(threads)
     dtype = torch.bfloat16 if bf16 else torch.float32

@@ -243,7 +243,7 @@ def voice_routes(service: Service) -> APIRouter:
         in the file."""
         # The hash of the clip is not taken over: a later upload of that clip must be compared with this voice.
         content = await limited_body(request, _MAX_VOICE_BYTES)
-        voice, notes = await files.run(_checked_import, content, name, consent)
+        voice, notes = await files.run(checked_import, content, name, consent)
         service.models.route_needs(Needs(clone_param="voice", speaker_width=len(voice.speaker)))
         stored = await files.run(
             store.add,
@@ -315,7 +315,7 @@ async def _clone(model: ServedModel, clip: bytes, upload: VoiceUpload) -> Cloned
         raise VoiceError(str(error), "audio_sample" if error.param == "ref_audio" else error.param) from error
 
 
-def _checked_import(content: bytes, name: str | None, consent: str | None) -> tuple[Voice, dict[str, str]]:
+def checked_import(content: bytes, name: str | None, consent: str | None) -> tuple[Voice, dict[str, str]]:
     """Returns the voice of a file, and its notes with this name and consent. Nothing in the file is trusted."""
     voice, notes = Voice.from_bytes(content)
     frames = 0 if voice.reference_codes is None else len(voice.reference_codes)

@@ -43,7 +43,7 @@ from oscine.speech.events import Audio, SegmentEnded, Words
 
 PATH = "/v1/text-to-speech/{voice_id}/stream-input"
 MULTI_PATH = "/v1/text-to-speech/{voice_id}/multi-stream-input"
-_MAX_CONTEXTS = 16  # of a connection, with those that are ending
+MAX_CONTEXTS = 16  # of a connection, with those that are ending
 _MAX_UNREAD = 16  # messages of a context
 _DEFAULT_CONTEXT = "default"
 _END = json.dumps({"close_context": True})
@@ -202,8 +202,8 @@ class MultiContextConnection(ElevenLabsConnection):
         # When the client reads the end of a context, it may use the name again.
         forget = partial(self._contexts.pop, context_id, None)
         connection = ElevenLabsConnection(context, self._service, context_id, forget)  # type: ignore[arg-type]
-        if len(self._contexts) >= _MAX_CONTEXTS:
-            reason = f"{_MAX_CONTEXTS} contexts of this connection speak (the maximum); close some, or connect again"
+        if len(self._contexts) >= MAX_CONTEXTS:
+            reason = f"{MAX_CONTEXTS} contexts of this connection speak (the maximum); close some, or connect again"
             error = ApiError(429, reason, code="too_many_contexts", retry_after_s=1.0)
             await connection.close(CloseConnection(1008, error))
             return None

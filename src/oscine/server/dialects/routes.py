@@ -101,12 +101,12 @@ class _UndecidedConnection(LiveConnection):
 
     async def open(self) -> LiveConnection:
         frame = await self._receive_frame()
-        chosen = _protocol_of(frame)(self._socket, self._service)
+        chosen = protocol_of(frame)(self._socket, self._service)
         chosen.unread(frame)
         return chosen
 
 
-def _protocol_of(frame: Message) -> type[LiveConnection]:
+def protocol_of(frame: Message) -> type[LiveConnection]:
     text = frame.get("text") or ""
     if len(text) > MAX_MESSAGE_BYTES or not any(name in text for name in _TELLING):
         return LiveConnection

@@ -23,8 +23,8 @@ XI_API_KEY = "xi-api-key"  # clients of ElevenLabs
 _SCHEMES = ("bearer", "api-key")  # LiveKit's Baseten plug-in sends Api-Key
 _KEY_HEADERS = (XI_API_KEY, "x-api-key", "api-key")  # without a scheme; Azure's clients send the last one
 _BEARER_SUBPROTOCOL = "bearer."  # a browser's WebSocket cannot send headers
-_WATCH_S = 1.0  # between two looks at the file
-_SAVE_S = 5.0  # between two times that what was used is saved
+WATCH_S = 1.0  # between two looks at the file
+SAVE_S = 5.0  # between two times that what was used is saved
 _ORDINARY: tuple[Role, ...] = ("speak", "voices", "metrics")  # roles of `server.api_keys`
 _VOICE_PATHS = ("/v1/audio/voices", "/v1/audio/voice_consents")
 _VOICE_COPIES = ("/file", "/embedding")
@@ -70,7 +70,7 @@ class ApiKeys:
             return
         self._stopped.clear()
         # On a thread each: a revocation does not wait for a disk or a lock.
-        for work, every_s in ((self.named.reload, _WATCH_S), (self.usage.save, _SAVE_S)):
+        for work, every_s in ((self.named.reload, WATCH_S), (self.usage.save, SAVE_S)):
             watcher = threading.Thread(target=self._repeat, args=(work, every_s), name="oscine-keys", daemon=True)
             watcher.start()
             self._watchers.append(watcher)

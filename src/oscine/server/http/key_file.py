@@ -34,7 +34,7 @@ _MARK = "osk_"
 _SECRET_BYTES = 32
 _MAX_KEYS = 5000  # reading them holds the event loop for some 40 ms
 _MAX_LOGGED = 20  # names in a line of the log
-_LOCK_WAIT_S = 30.0  # of a command
+LOCK_WAIT_S = 30.0  # of a command
 _LOCK_RETRY_S = 0.02
 
 FileVersion = tuple[int, int, int]
@@ -144,7 +144,7 @@ class KeyFile:
     @contextlib.contextmanager
     def _changing(self) -> Iterator[list[NamedKey]]:
         """The keys, to be changed; then the file has them. Raises ConfigError."""
-        with locked(self.path, _LOCK_WAIT_S):
+        with locked(self.path, LOCK_WAIT_S):
             keys = list(self.read())
             yield keys
             document = _Document.model_construct(keys=tuple(keys))

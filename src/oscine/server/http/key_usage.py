@@ -31,7 +31,7 @@ QUOTA_USED = "insufficient_quota"  # the code of a refusal for the rest of the m
 _MINUTE_S = 60
 _DAY_S = 86_400
 _EARLIER_MONTHS = 2  # that are kept
-_LOCK_WAIT_S = 2.0  # of a server; its end may wait for twice as long
+LOCK_WAIT_S = 2.0  # of a server; its end may wait for twice as long
 
 
 class Entry(NamedTuple):
@@ -44,20 +44,20 @@ class MinuteWindow:
     """What was counted within the last minute, by the second."""
 
     def __init__(self) -> None:
-        self._seconds: deque[list[int]] = deque()  # [second, amount], oldest first; at most 60
+        self.seconds: deque[list[int]] = deque()  # [second, amount], oldest first; at most 60
         self._total = 0
 
     def add(self, amount: int, now_s: float) -> None:
         self.total(now_s)  # drops the seconds that have left the window
-        if not self._seconds or self._seconds[-1][0] != int(now_s):
-            self._seconds.append([int(now_s), 0])
-        self._seconds[-1][1] += amount
+        if not self.seconds or self.seconds[-1][0] != int(now_s):
+            self.seconds.append([int(now_s), 0])
+        self.seconds[-1][1] += amount
         self._total += amount
 
     def remove(self, counted: MinuteWindow) -> None:
         """Takes back what was counted in the same seconds, as far as it is still in the window."""
-        buckets = {bucket[0]: bucket for bucket in self._seconds}
-        for second, amount in counted._seconds:
+        buckets = {bucket[0]: bucket for bucket in self.seconds}
+        for second, amount in counted.seconds:
             if bucket := buckets.get(second):
                 taken = min(bucket[1], amount)
                 bucket[1] -= taken
@@ -65,14 +65,14 @@ class MinuteWindow:
 
     def total(self, now_s: float) -> int:
         # A second that is still to come: the clock was set back.
-        while self._seconds and not 0 <= int(now_s) - self._seconds[0][0] < _MINUTE_S:
-            self._total -= self._seconds.popleft()[1]
+        while self.seconds and not 0 <= int(now_s) - self.seconds[0][0] < _MINUTE_S:
+            self._total -= self.seconds.popleft()[1]
         return self._total
 
     def wait_s(self, most: int, now_s: float) -> float:
         """Seconds until no more than `most` are counted."""
         total, wait_s = self.total(now_s), 0.0
-        for second, amount in self._seconds:
+        for second, amount in self.seconds:
             if total <= most:
                 break
             total, wait_s = total - amount, second + _MINUTE_S - now_s
@@ -210,7 +210,7 @@ class KeyUsage:
         if not added and (found := _read(file)) is not None:
             return found, version
         oldest = self.earlier_months[-1]
-        with locked(file, _LOCK_WAIT_S):
+        with locked(file, LOCK_WAIT_S):
             found = _read(file)
             if found is None and self._saved:
                 _log.warning("the file of the API keys' usage %r is gone; it is written again", str(file))
