@@ -32,7 +32,7 @@ _FOLDED = {
     **dict.fromkeys("\u2010\u2011\u2012\u2212\ufe63", "-"),
     **dict.fromkeys("\u2044\u2215", "/"),
     "\u2024": ".", "\u203c": "!!", "\u2047": "??", "\u2048": "?!", "\u2049": "!?", "\u203d": "?!", "\u2217": "*",
-    "\u2022": ",", "\u2023": ",", "\u2043": "-", "\u00b4": "'", "\u02bc": "'", "\u2032": "'", "\u2033": '"',
+    "\u2043": "-", "\u00b4": "'", "\u02bc": "'", "\u2032": "'", "\u2033": '"',
     "\u201a": "'", "\u201b": "'", "\u201e": '"', "\u201f": '"', "\u2039": "'", "\u203a": "'", "\u00ab": '"',
     "\u00bb": '"', "\ufb00": "ff", "\ufb01": "fi", "\ufb02": "fl", "\ufb03": "ffi", "\ufb04": "ffl",
 }  # fmt: skip
@@ -59,7 +59,7 @@ _KEYCAP = re.compile("[\ufe0e\ufe0f]*\u20e3|[\ufe0e\ufe0f]+")
 _DASH_RUN = re.compile(rf"[ \t]{{0,8}}(?:[{_DASHES}]{{1,8}}|-{{2,8}})[ \t]{{0,8}}")
 _ARROW = re.compile(rf"[ \t]{{0,8}}(?:[{_ARROWS}]|<?[-=]{{1,2}}>)\ufe0f?[ \t]{{0,8}}")
 _ARROW_BEGUN = re.compile(r"<[-=]{1,2}\Z")
-_PIPE = re.compile(r"[ \t]{0,8}\|[ \t]{0,8}")
+_PIPE = re.compile("[ \t]{0,8}[|\u2022\u2023][ \t]{0,8}")
 _EMPHASIS = re.compile(rf"\*{{1,{_MAX_RUN}}}|_{{1,{_MAX_RUN}}}|~{{2,{_MAX_RUN}}}|`{{1,{_MAX_RUN}}}")
 _ENTITY = re.compile(r"&(?:[A-Za-z][A-Za-z0-9]{1,30}|#\d{1,7}|#[xX][0-9a-fA-F]{1,6});")
 _ENTITY_BEGUN = re.compile(r"&(?:[A-Za-z][A-Za-z0-9]{0,30}|#\d{0,7}|#[xX][0-9a-fA-F]{0,6})?\Z")
@@ -121,12 +121,13 @@ _TRANSPARENT = re.compile(
 )
 
 _STARTS = (
-    rf"[ \t]{{1,8}}(?=[-=<]{{0,3}}\r?\Z|\r?\n|{_EMOJI}|[{_DASHES}{_ARROWS}|]|--|<?[-=]{{1,2}}>|</?(?:[A-Za-z]|\Z))"
+    rf"[ \t]{{1,8}}(?=[-=<]{{0,3}}\r?\Z|\r?\n|{_EMOJI}|[{_DASHES}{_ARROWS}|\u2022\u2023]|--"
+    r"|<?[-=]{1,2}>|</?(?:[A-Za-z]|\Z))"
     r"|\r?\n|\r\Z"
     rf"|(?m:^)(?=[ \t]{{0,12}}(?:[{_BULLETS}#>|`~=_]|\Z))"
     rf"|[{''.join(map(re.escape, [*_FOLDED, *_QUOTES]))}{_DASHES}{_ARROWS}]"
     rf"|[{_INVISIBLE}{_CONTROLS}\u20e3{_JOINERS}{_STYLED}]"
-    rf"|{_EMOJI}|[*_`|<&\\]|\[(?=[^\[\]\n]|\Z)|\](?=\(|\Z)|~~|~\Z|!(?=\[|\Z)|-(?=[->]|\Z)|=(?=>|\Z)"
+    rf"|{_EMOJI}|[*_`|\u2022\u2023<&\\]|\[(?=[^\[\]\n]|\Z)|\](?=\(|\Z)|~~|~\Z|!(?=\[|\Z)|-(?=[->]|\Z)|=(?=>|\Z)"
 )
 _UNTOUCHED = re.compile(r"[A-Za-z0-9 .,:;?'\"()/$%@^+{}!-]*\Z")
 _PLAIN_LINE = re.compile(r"(?![ ]*[-+:])")
@@ -184,7 +185,7 @@ class CleaningRule:
             _need(text, at, 2, ended=ended)
             escaped = _ESCAPED.match(text, at)
             return Match(at + 2, escaped[1]) if escaped else None
-        if char == "|":
+        if char in "|\u2022\u2023":
             return _separator(_PIPE, text, at, said, ended=ended)
         return _character(text, at, before, said, ended=ended)
 
@@ -260,7 +261,7 @@ def _white(text: str, at: int, before: str, said: str, *, ended: bool, leaves_pa
         if not ended and _UNCLEAR.match(text, at):
             raise NeedMoreText
         visible = _WHITE.match(text, at).end()  # type: ignore[union-attr]
-        if text.startswith("|", visible):
+        if text[visible : visible + 1] in ("|", "\u2022", "\u2023"):
             return _separator(_PIPE, text, at, said, ended=ended)
         following = text[visible : visible + 2]
         if following[:1] in ("", "\r", "\n") or (following[0] == "<" and following[1:] not in ("-", "=")):
@@ -456,6 +457,9 @@ def _separator(pattern: re.Pattern[str], text: str, at: int, said: str, *, ended
     return Match(end, ", " if _needs_mark(said) else " " if not said[-1].isspace() else "")
 
 
+_IN_RANGE = re.compile(r"[^\W_]|[$€£¥₹%°'\"]")  # of "£5–£8"
+
+
 def _dash(text: str, at: int, before: str, said: str, *, ended: bool) -> Match | None:
     found = _DASH_RUN.match(text, at)
     if found is None:
@@ -467,7 +471,7 @@ def _dash(text: str, at: int, before: str, said: str, *, ended: bool) -> Match |
         return Match(end, found[0])  # unchanged
     if dash[0] in _DASHES and len(dash) == 1 and left.isdigit() and right.isdigit():
         return Match(end, "-")
-    if dash == "\u2013" and len(found[0]) == 1 and left.isalnum() and right.isalnum():
+    if dash == "\u2013" and len(found[0]) == 1 and _IN_RANGE.match(left) and _IN_RANGE.match(right):
         return Match(end, "-")
     is_spaced = len(found[0]) > len(dash)
     if dash.isascii() and not (found[0][0] != "-" != found[0][-1] if is_spaced else (left + right).isalpha()):

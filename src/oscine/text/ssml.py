@@ -9,7 +9,7 @@ import html
 import re
 
 from oscine.text.cleaning import BLOCKS, NAMED_TAG, TagReader, ends_within_tag, folded
-from oscine.text.english import words
+from oscine.text.english import quantities, words
 from oscine.text.english.lexicon import CURRENCIES, SYMBOLS
 from oscine.text.english.numbers import MAX_DIGITS, decimal, digits, ordinal
 from oscine.text.options import TextLevel
@@ -186,7 +186,7 @@ def _number_as(content: str, kind: str, form: str) -> str | None:
     if kind == "digits":
         return " ".join(digits(group) for group in re.findall(r"\d+", content)) or None
     if kind == "telephone":
-        return words.phone(content) or None
+        return quantities.phone(content) or None
     if kind in ("cardinal", "number") and _CARDINAL.fullmatch(content):
         sign = {"-": "minus ", "+": "plus "}.get(content[0], "")
         return sign + decimal(content.lstrip("+-"))
@@ -204,5 +204,5 @@ def _date(content: str, form: str) -> str | None:
     if len(groups) != len(order) or not {"d", "m"} <= parts.keys():
         return None
     if len(parts.get("y", "2000")) in (2, 4) and max(map(len, parts.values())) < 5:
-        return words.date(int(parts["d"]), int(parts["m"]), parts.get("y"))
+        return quantities.date(int(parts["d"]), int(parts["m"]), parts.get("y"))
     return None

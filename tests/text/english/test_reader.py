@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oscine.text.english import words
+from oscine.text.english import quantities, words
 from oscine.text.english.reader import EnglishReader, ends_sentence
 from oscine.text.options import TextOptions
 from oscine.text.preparation import prepare_text
@@ -114,14 +114,14 @@ def test_the_work_grows_with_the_length_of_the_text_and_no_faster(
 ) -> None:
     def work(count: int) -> int:
         steps = 0
-        numeric, address = words.numeric.__wrapped__, words.address.__wrapped__
+        numeric, address = quantities.numeric.__wrapped__, words.address.__wrapped__
 
         def counted(read: object, text: str) -> object:
             nonlocal steps
             steps += 1 + len(text)
             return read(text)  # type: ignore[operator]
 
-        monkeypatch.setattr(words, "numeric", lambda text: counted(numeric, text))
+        monkeypatch.setattr(quantities, "numeric", lambda text, _="": counted(numeric, text))
         monkeypatch.setattr(words, "address", lambda text: counted(address, text))
         said([repeated * count])
         monkeypatch.undo()
@@ -142,18 +142,7 @@ SENTENCES = [
     line.split("\t") for line in (Path(__file__).parent / "sentences.tsv").read_text(encoding="utf-8").splitlines()
 ]
 # Read wrongly: what would be right is in the file.
-KNOWN = {
-    "A 16GB phone costs more.",
-    "A 60W bulb",
-    "It works - mostly.",
-    "3 x 4 m",
-    'Use a 3/8" drill bit.',
-    "The party is Sat 11/21 at 8.",
-    "v2.0-beta",
-    "Meet me on 3/14.",
-    "6.02e23 atoms",
-    "5 × 3 = 15",
-}
+KNOWN: set[str] = set()
 
 
 @pytest.mark.parametrize(("written", "spoken"), [line[1:] for line in SENTENCES])

@@ -23,7 +23,6 @@ WRITTEN = [
 # "World War I" and "+49 30 901820"; the others are matters of taste.
 OTHERWISE = {
     "Order #5512 has shipped.",
-    "C++ and C# are languages.",
     "Two things: (a) time, (b) money.",
 }
 

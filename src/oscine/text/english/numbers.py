@@ -7,6 +7,8 @@ from functools import lru_cache
 from oscine.text.english.lexicon import words_of
 
 MAX_DIGITS = 15  # longer numbers are read digit by digit
+SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺"
+_ON_THE_LINE = str.maketrans(SUPERSCRIPTS, "0123456789-+")
 _ONES = words_of(
     """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
     seventeen eighteen nineteen"""
@@ -64,13 +66,33 @@ def ordinal(number: int) -> str:
 
 
 def year(number: int) -> str:
-    """Reads pairs of digits from 1100 to 1999 and from 2010 to 2099."""
+    """Reads pairs of digits from 1010 to 1999 and from 2010 to 2099."""
     century, rest = divmod(number, 100)
-    if not 1100 <= number < 2100 or 2000 <= number < 2010:
+    if not 1010 <= number < 2100 or 2000 <= number < 2010:
         return cardinal(number)
     if not rest:
         return f"{cardinal(century)} hundred"
     return f"{cardinal(century)} {'oh ' if rest < 10 else ''}{cardinal(rest)}"
+
+
+def number(text: str) -> str:
+    """A number without a unit; four digits may be a year."""
+    if text == "911":
+        return "nine one one"
+    if len(text) == 4 and text.isdecimal() and 1010 <= int(text) < 2100:
+        return year(int(text))
+    return decimal(text)
+
+
+def power(exponent: str) -> str:
+    """Reads "²", "^2" or "-3" after a base."""
+    text = exponent.translate(_ON_THE_LINE).lstrip("^+")
+    sign, count = ("minus ", text[1:]) if text[:1] == "-" else ("", text)
+    if not count.isdecimal():
+        return ""
+    if count in ("2", "3") and not sign:
+        return "squared" if count == "2" else "cubed"
+    return f"to the {sign}{ordinal(int(count)) if len(count) < 4 else digits(count)}"
 
 
 def plural(words: str) -> str:

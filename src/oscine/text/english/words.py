@@ -1,72 +1,19 @@
-"""Reads one group of words of an English text, such as "$3.5 million" or "Dr.", and writes it as it is spoken."""
+"""Words of an English text that are not spoken as they are written: acronyms, codes, addresses, symbols, letters."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
 from functools import lru_cache
 
 from oscine.text.english import lexicon as lex
-from oscine.text.english.numbers import cardinal, decimal, digits, ordinal, plural, roman, whole, year
+from oscine.text.english.numbers import SUPERSCRIPTS, cardinal, digits, number, ordinal, power, roman
 
-_NUM = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
-_END = r"(?![\w%°$€£¥@/\\]|[.,:]\d|-\d)"
-_UNIT = "|".join(sorted(map(re.escape, lex.UNITS), key=len, reverse=True))
-_MONEY = "|".join(sorted(map(re.escape, lex.CURRENCIES), key=len, reverse=True))
-_MONEY_CHARS = frozenset(name[0] for name in lex.CURRENCIES)
-_MONTH = "(?:" + "|".join(sorted({name.capitalize() for name in lex.MONTHS}, key=len, reverse=True)) + r")\b\.?"
-_MAGNITUDE = r"(?:\s?(thousand|million|billion|trillion|[kKMBmb]n?|tn)\b)?"
-_HALF = r"(?:\s?([AaPp])\.?[Mm]\b\.?)"
-
-_PHONE = re.compile(
-    r"(?:(\+\d{1,3})[ .-]?)?(?:\(\d{3}\) ?|\d{3}[-.])\d{3}[-. ]\d{4}" + _END + r"|\+\d{1,3}(?:[ -]\d{2,8}){1,5}" + _END
-    + r"|\d{3}-\d{4}" + _END + r"|0\d{2,4} \d{3,4} \d{3,4}" + _END
-)  # fmt: skip
-_VANITY = re.compile(r"(\d)-(\d{3})-([A-Z]{3,10})(?!\w)")
-_CARD = re.compile(r"\d{4}(?:[ -]\d{4}){3}" + _END)
-_ISO = re.compile(r"(\d{4})-(\d\d?)-(\d\d?)" + _END)
-_TIMESTAMP = re.compile(r"(\d{4})-(\d\d)-(\d\d)T([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d)(?:\.\d+)?)?(Z?)(?![\w+]|-\d)")
-_EU = re.compile(r"(\d\d?)\.(\d\d?)\.(\d{4})" + _END)
-_US = re.compile(r"(\d\d?)/(\d\d?)/(\d{4}|\d\d)" + _END)
-_DAY_MONTH = re.compile(rf"(\d\d?)(?:st|nd|rd|th)?\s(?:(of)\s)?({_MONTH})(?:,?\s(\d{{4}}){_END})?")
-_MONTH_DAY = re.compile(rf"({_MONTH})\s(\d\d?)(?:st|nd|rd|th)?(?!\d|[.:/]\d|,\d{{3}}|%)\b(?:,?\s(\d{{4}}){_END})?")
-_TIME = rf"([01]?\d|2[0-4])(?::([0-5]\d))(?::([0-5]\d))?{_HALF}?"
-_CLOCK = re.compile(_TIME + _END)
-_HOUR = re.compile(r"(1[0-2]|0?\d)" + _HALF + _END)
-_TIMES = re.compile(rf"(1[0-2]|0?\d|1\d|2[0-4])(?::([0-5]\d))?\s?-\s?([01]?\d|2[0-4])(?::([0-5]\d))?{_HALF}{_END}")
-_HALVED_TIMES = re.compile(rf"(1[0-2]|0?\d)(?::([0-5]\d))?{_HALF}\s?-\s?(1[0-2]|0?\d)(?::([0-5]\d))?{_HALF}{_END}")
-_CLOCKS = re.compile(r"([01]?\d|2[0-4]):([0-5]\d)\s?-\s?([01]?\d|2[0-4]):([0-5]\d)" + _END)
-_PER = f"(?:{'|'.join(sorted(lex.PER, key=len, reverse=True))})"
-_RATE = rf"(?:/({_PER})\b)?"
-_MONEY_FIRST = re.compile(rf"(-?)({_MONEY})\s?({_NUM}){_MAGNITUDE}(?![\w]|[.,]\d){_RATE}")
-_MONEY_LAST = re.compile(rf"(-?)({_NUM})([kMmb]n?)?\s?({_MONEY})(?!\w){_RATE}")
-_FEET_INCHES = re.compile(r"(\d+)\s?ft\.?\s(\d+)\s?in\b")
-_TIMES_AS = re.compile(rf"({_NUM})x(?!\w)")
-_MAGNIFIED = re.compile(rf"({_NUM})(k|M|bn|mn|tn)(?!\w)")
-_POWER = re.compile(rf"({_NUM})\^(-?)(\d+)" + _END)
-# "3,5" and "1.200,50": decimals as most of Europe writes them.
-_EUROPEAN = re.compile(r"(?<![\d.,])(?:\d{1,3}(?:\.\d{3})+|\d+),\d{1,2}(?![\d,]|\.\d)")
-_SWAPPED = str.maketrans(",.", ".,")
-_MONEY_RANGE = re.compile(rf"({_MONEY})({_NUM})\s?-\s?(?:{_MONEY})?({_NUM}){_MAGNITUDE}(?!\w)")
-_OF_UNIT = rf"(?:\s(?!A\b)({_UNIT})(?![\w²³/]))?"
-_MIXED = re.compile(rf"(?:(\d+)\s)?(\d{{1,3}})/(\d{{1,3}}){_END}{_OF_UNIT}")
-_WITH_FRACTION = re.compile(rf"(\d*)\s?([½¼¾⅓⅔⅛⅜⅝⅞]){_END}{_OF_UNIT}")
-_MEASURE = re.compile(rf"([-+]?)({_NUM})(?:\s?-\s?({_NUM}))?[\s-]?({_UNIT})(?![\w²³]|/(?!{_PER}\b)){_RATE}")
-_FEET = re.compile(r"(\d+)'\s?(\d+)(?:\"|'')?(?!\w)")
-_RANGE = re.compile(rf"({_NUM})\s?-\s?({_NUM})" + _END)
-_BY = re.compile(rf"({_NUM})\s?[x×]\s?({_NUM})(?:\s?[x×]\s?({_NUM}))?" + _END)
-_SCORE = re.compile(r"(\d{1,3}):(\d{1,3})" + _END)
-_ORDINAL = re.compile(r"(\d{1,3}(?:,\d{3})+|\d{1,9})(?:st|nd|rd|th)\b")
-_DECADE = re.compile(r"'?(\d{3}0|\d0)'?s\b")
-_DOTTED = re.compile(r"[vV]?(\d+(?:\.\d+){2,})(?::(\d+))?" + _END)
-_VERSION = re.compile(r"[vV](\d+(?:\.\d+)?)" + _END)
-_MATH = re.compile(rf"({_NUM})([+=×÷*])(?=[\d.])")
-_NUMBER = re.compile(rf"([-+]?)({_NUM})(?![\w°$€£¥@/\\]|[.,:]\d|-\d)")
 _EMAIL = re.compile(r"(?:mailto:)?([\w.+-]+)@([\w-]+(?:\.[\w-]+)+)")
 _URL = re.compile(
     r"(?:https?://|www\.)[^\s]*[\w/]|(?:[A-Za-z0-9-]+\.)+(?:com|org|net|io|gov|edu|info|dev|app|ai|co\.uk)(?:/[\w./?=&#%+-]*[\w/])?(?!\w)"
 )
+_DOI = re.compile(r"(?i:doi):\s?(10\.\d{3,9}/[\w.()/;:-]*\w)")
 _FILE = re.compile(
     rf"((?:[\w~.-]*[/\\])*[\w-]+(?:\.[\w-]+)*)\."
     rf"((?i:{'|'.join(sorted(lex.EXTENSIONS, key=len, reverse=True))}))(?!\w)"
@@ -78,27 +25,66 @@ _INITIALS = re.compile(r"(?:[A-Za-z]\.){2,}(?:[A-Za-z](?!\w))?")
 _WORD = re.compile(r"[A-Za-z]+(?:['-][A-Za-z]+)*")
 _SYMBOL_CHARS = frozenset(lex.SYMBOLS)
 _NO_SYMBOLS = re.compile(f"[^{''.join(map(re.escape, lex.SYMBOLS))}]+")
-_CAPITALS_APART = re.compile(r"[A-Z](?:[/&][A-Z])+")
-_PARTS = re.compile(r"[A-Za-z]+(?:'[A-Za-z]+)*|\d+(?:\.\d+)?|.", re.DOTALL)
-_COMMAS = re.compile(r"(?: ?,)+")
-_ACCENTED = re.compile(r"[^\W\d_]+")
-_Found = re.Match[str]
-_DENOMINATORS = {2: "half", 3: "third", 4: "quarter"}
 _SMALL = frozenset(
     lex.words_of(
-        """a an am as at be by do go he hi if in is it me my no of oh on or so to up us we all and any are ask bad bag
-    bed big box boy but buy can car cat cut dad day did dog eat end far few fix for fun get god got had has her
-    hey him his hot how its job joy kid law let lie lot low mad man may men mom new nor not now off old one our
-    out own pay per put ran red run sad saw say see set she shy sit six son sun ten the too top toy try two use
-    war was way who why win wow yes yet you"""
+        """a an am as at be by do go he hi if in is it me my no of oh on or so to up us we act add age ago aid aim
+    air all and any ape apt are arm art ask ate awe bad bag ban bar bat bay bed bee beg bet bid big bin bit boo bow
+    box boy bud bug bun bus but buy bye cab can cap car cat cow cry cup cut dad dam day den did die dig dim dip dog
+    dot dry due dug ear eat egg ego elf end era eve eye fan far fat fee few fig fin fit fix fly fog for fox fun fur
+    gap gas get god got gum gun gut guy gym had ham has hat hay hen her hey hid him hip his hit hog hop hot how hug
+    hut ice ill ink inn its jam jar jaw jet job jog joy jug key kid kit lab lad lap law lay leg let lid lie lip lit
+    log lot low mad man map mat max may men met mix mob mom mud mug nap net new nod nor not now nun nut oak odd off
+    oil old one our out owe owl own pad pal pan pat paw pay pea pen pet pie pig pit pop pot pro pub put rag ran rat
+    raw red rib rid rob rod rot row rub rug run rut sad saw say sea see set she shy sin sip sit six ski sky sly sob
+    son soy spy sub sue sum sun tag tan tap tax ten the tie tip toe ton too top toy try tub tug two urn use van vow
+    wag war was wax way web wed wet who why wig win wit wow yam yep yes yet you zoo"""
     )
 )
-_VOWEL = re.compile(r"[AEIOUY]")
-_UNSAYABLE = re.compile(r"[BCDFGHJKLMNPQRSTVWXZ]{4}|^[BCDFGHJKLMNPQRSTVWXZ]{3}")
+
+# How words begin and end in English: what has other consonants is spelled, as in "NYPD" and "AAPL".
+_ONSETS = frozenset(
+    lex.words_of(
+        """b bl br c ch chr cl cr d dr dw f fl fr g gh gl gn gr h j k kl kn kr l m n p ph phl phr pl pn pr ps q r rh s
+    sc sch scr sh shr sk sl sm sn sp sph spl spr sq st str sv sw t th thr tr ts tw v w wh wr x z"""
+    )
+) | {""}
+_CODAS = frozenset(
+    lex.words_of(
+        """b bt c ch ck ct d dd dth f ff ft fth g gg gh ght gn h hn k l lb ld lf lk ll lm lp lt lth m mb mn mp mpt n nc
+    nch nd ng nk nn nt nth nx p ph pp pt pth q r rb rc rch rd rf rg rk rl rld rm rn rp rr rsh rst rt rth rtz rv sh sk sm
+    sp ss st t tch th tt tz v w wd wk wl wn x xt xth z zz"""
+    )
+) | {"", "s"}
+_CLUSTERS = re.compile(r"[aeiou]+|y(?![aeiou])|[^aeiou]+?(?=y(?![aeiou])|[aeiou]|$)")
+_ODD_VOWELS = re.compile(r"aa|ii|uu|(?<!q)[aeiou]{4}|eee|(?<!q)uo")
+_UNSAYABLE = re.compile(r"[bcdfghjklmnpqrstvwxz]{5}|^[bcdfghjklmnpqrstvwxz]{4}")
+_MAX_ACRONYM = 5  # letters; longer ones are words in capitals
 
 
 def letters(text: str) -> str:
-    return " ".join(lex.LETTERS.get(char, char) for char in text.upper())
+    return " ".join([lex.LETTERS.get(char, char) for char in text.upper()])
+
+
+def _is_sayable(word: str) -> bool:
+    """Whether a word in lower case sounds like English."""
+    if _ODD_VOWELS.search(word):
+        return False
+    parts = _CLUSTERS.findall(word)
+    sounds = [part for part in parts if part[0] in "aeiouy"]
+    if not sounds or "".join(parts) != word:
+        return False
+    for index, part in enumerate(parts):
+        if part[0] in "aeiou" or part == "y":
+            continue
+        if index == 0:
+            is_usual = part in _ONSETS or part == "y"
+        elif index == len(parts) - 1:
+            is_usual = part.removesuffix("s") in _CODAS
+        else:
+            is_usual = any(part[:cut] in _CODAS and part[cut:] in _ONSETS for cut in range(len(part) + 1))
+        if not is_usual:
+            return False
+    return True
 
 
 @lru_cache(maxsize=4096)
@@ -107,221 +93,43 @@ def capitals(word: str) -> str:
     stem, ending = (word[:-1], "s") if word.endswith("s") and len(word) > 2 else (word, "")
     if stem in lex.SPOKEN_ACRONYMS:
         return lex.SPOKEN_ACRONYMS[stem] + ending
-    if stem in lex.SPELLED:
-        return letters(stem) + ("'s" if ending else "")
-    if stem.lower() in _SMALL:
-        return stem.lower() + ending
-    if len(stem) <= 3 or not _VOWEL.search(stem) or _UNSAYABLE.search(stem):
-        return letters(stem) + ("'s" if ending else "")
-    return stem.lower() + ending
-
-
-def _signed(sign: str, words: str) -> str:
-    return {"-": "minus ", "+": "plus "}.get(sign, "") + words
-
-
-def number(text: str) -> str:
-    """A number without a unit; four digits may be a year."""
-    if len(text) == 4 and text.isdigit() and 1100 <= int(text) < 2100:
-        return year(int(text))
-    return decimal(text)
-
-
-def date(day: int, month: int, year_text: str | None) -> str | None:
-    if not (1 <= month <= 12 and 1 <= day <= 31):
-        return None
-    return f"{lex.MONTH_NAMES[month - 1]} {ordinal(day)}" + (f", {_year(year_text)}" if year_text else "")
-
-
-def _year(text: str) -> str:
-    short = int(text)
-    return year(short if len(text) == 4 else short + (2000 if short < 50 else 1900))
-
-
-def _clock(hour: str, minute: str | None, half: str | None, second: str | None = None) -> str:
-    if second and int(second):
-        rest = f"and {cardinal(int(second))} second{'' if int(second) == 1 else 's'}"
-        words = f"{cardinal(int(hour))} {'oh ' if int(minute or 0) < 10 else ''}{cardinal(int(minute or 0))} {rest}"
-        return words + (f" {_HALVES[half.lower()]}" if half else "")
-    words = cardinal(int(hour))
-    if minute and int(minute):
-        words += f" {'oh ' if int(minute) < 10 else ''}{cardinal(int(minute))}"
-    elif not half and minute is not None:
-        words += " o'clock" if 1 <= int(hour) <= 12 else " hundred"
-    return words + (f" {_HALVES[half.lower()]}" if half else "")
-
-
-_HALVES = {"a": "ay em", "p": "pea em"}
-
-
-def _per(words: str, unit: str | None) -> str:
-    return f"{words} per {lex.PER[unit]}" if unit else words
-
-
-def _money_first(found: _Found) -> str:
-    words = _money(found[3], found[2], found[4])
-    one, several = lex.CURRENCIES[found[2]][:2]
-    if re.match(r"-[a-z]", found.string[found.end() :]):  # "a $20-a-day job"
-        words = words.removesuffix(several) + one if words.endswith(several) else words
-    return _per(_signed(found[1], words), found[5])
-
-
-def _money(amount: str, currency: str, magnitude: str | None = None) -> str:
-    one, several, cent, cents = lex.CURRENCIES[currency]
-    if magnitude:
-        return f"{decimal(amount)} {lex.MAGNITUDES[magnitude.lower()]} {several}"
-    before, _, after = amount.replace(",", "").partition(".")
-    if len(after) == 2 and cent:
-        count = int(after)
-        euros = f"{whole(before)} {one if before == '1' else several}" if before and int(before) else ""
-        small = cardinal(count) if euros else f"{cardinal(count)} {cent if count == 1 else cents}"
-        return " ".join(filter(None, (euros, small if count else ""))) or f"zero {several}"
-    return f"{decimal(amount)} {one if amount == '1' else several}"
-
-
-def _fraction(above: str, below: str) -> str:
-    top, bottom = int(above), int(below)
-    if (above, below) == ("24", "7"):
-        return "twenty-four seven"
-    if 0 < top < bottom <= 100 and bottom > 1 and (bottom <= 10 or bottom in (12, 16, 20, 32, 100)):
-        name = _DENOMINATORS.get(bottom) or ordinal(bottom)
-        return f"{cardinal(top)} {name if top == 1 else 'halves' if bottom == 2 else name + 's'}"
-    return f"{whole(above)} {'out of' if top <= bottom else 'over'} {whole(below)}"
-
-
-def phone(text: str) -> str:
-    groups = [
-        ("plus " if group[0] == "+" else "") + digits(re.sub(r"\D", "", group)) for group in re.findall(r"\+?\d+", text)
-    ]
-    return ", ".join(groups)
-
-
-def _exponent(text: str) -> str:
-    return ordinal(int(text)) if len(text) < 4 else digits(text)
-
-
-def _month_day(found: _Found) -> str | None:
-    if not 1 <= int(found[2]) <= 31:
-        return None
-    month = lex.MONTHS[found[1].rstrip(".").lower()]
-    return f"{month} {ordinal(int(found[2]))}" + (f", {_year(found[3])}" if found[3] else "")
-
-
-def _day_month(found: _Found) -> str | None:
-    if not 1 <= int(found[1]) <= 31:
-        return None
-    words = f"{ordinal(int(found[1]))} {'of ' if found[2] else ''}{lex.MONTHS[found[3].rstrip('.').lower()]}"
-    return words + (f" {_year(found[4])}" if found[4] else "")
-
-
-def _times(found: _Found) -> str:
-    first = _clock(found[1], found[2], None if found[2] else "p").removesuffix(" pea em")
-    return f"{first} to {_clock(found[3], found[4], found[5])}"
-
-
-def _halved_times(found: _Found) -> str:
-    return f"{_clock(found[1], found[2], found[3])} to {_clock(found[4], found[5], found[6])}"
-
-
-def _timestamp(found: _Found) -> str | None:
-    day = date(int(found[3]), int(found[2]), found[1])
-    return day and f"{day} at {_clock(found[4], found[5], None, found[6])}" + (" you tea see" if found[7] else "")
-
-
-def _and_fraction(whole_text: str, words: str, unit: str | None) -> str:
-    name = f" {lex.UNITS[unit][bool(whole_text)]}" if unit else ""
-    return (f"{whole(whole_text)} and {words.replace('one ', 'a ', 1)}" if whole_text else words) + name
-
-
-def _measure(found: _Found) -> str | None:
-    text = found.string
-    if found[4] == "s" and _DECADE.match(text):
-        return None
-    one, several = lex.UNITS[found[4]]
-    is_glued = text[found.start(4) - 1] == "-"
-    amount = f"{decimal(found[2])} to {decimal(found[3])}" if found[3] else decimal(found[2])
-    is_one = (found[2] == "1" and not found[3]) or is_glued
-    return _per(f"{_signed(found[1], amount)} {one if is_one else several}", found[5])
-
-
-def _decade(found: _Found) -> str:
-    return plural(_year(found[1]) if len(found[1]) == 4 else cardinal(int(found[1])))
-
-
-def _dotted(found: _Found) -> str:
-    version = "version " if found[0][0] in "vV" else ""
-    port = f", colon {whole(found[2])}" if found[2] else ""
-    return version + " point ".join(map(whole, found[1].split("."))) + port
-
-
-# What is read, first match first: characters of which one must be in the text, a pattern, and the words.
-_NUMERIC: tuple[tuple[frozenset[str], re.Pattern[str], Callable[[_Found], str | None]], ...] = tuple(
-    (frozenset(chars), pattern, read)
-    for chars, pattern, read in (
-        ("+-.( ", _PHONE, lambda found: phone(found[0])),
-        ("-", _VANITY, lambda found: f"{digits(found[1])}, {digits(found[2])}, {found[3].lower()}"),
-        (" -", _CARD, lambda found: phone(found[0])),
-        ("T", _TIMESTAMP, _timestamp),
-        ("-", _ISO, lambda found: date(int(found[3]), int(found[2]), found[1])),
-        ("/", _US, lambda found: date(int(found[2]), int(found[1]), found[3])),
-        (".", _EU, lambda found: date(int(found[1]), int(found[2]), found[3])),
-        ("JFMASOND", _MONTH_DAY, _month_day),
-        ("JFMASOND", _DAY_MONTH, _day_month),
-        ("-", _HALVED_TIMES, _halved_times),
-        ("-", _TIMES, _times),
-        (":", _CLOCKS, lambda found: f"{_clock(found[1], found[2], None)} to {_clock(found[3], found[4], None)}"),
-        (":", _CLOCK, lambda found: _clock(found[1], found[2], found[4], found[3])),
-        (":", _SCORE, lambda found: f"{decimal(found[1])} to {decimal(found[2])}"),
-        ("mM", _HOUR, lambda found: _clock(found[1], None, found[2])),
-        ("-", _MONEY_RANGE, lambda found: f"{decimal(found[2])} to {_money(found[3], found[1], found[4])}"),
-        (_MONEY_CHARS, _MONEY_FIRST, _money_first),
-        (
-            _MONEY_CHARS,
-            _MONEY_LAST,
-            lambda found: _per(_signed(found[1], _money(found[2], found[4], found[3])), found[5]),
-        ),
-        ("x\u00d7", _BY, lambda found: " by ".join(decimal(one) for one in found.groups() if one)),
-        ("/", _MIXED, lambda found: _and_fraction(found[1], _fraction(found[2], found[3]), found[4])),
-        (lex.FRACTIONS, _WITH_FRACTION, lambda found: _and_fraction(found[1], lex.FRACTIONS[found[2]], found[3])),
-        ("f", _FEET_INCHES, lambda found: f"{whole(found[1])} foot {whole(found[2])}"),
-        ("x", _TIMES_AS, lambda found: f"{decimal(found[1])} times"),
-        ("kMn", _MAGNIFIED, lambda found: f"{decimal(found[1])} {lex.MAGNITUDES[found[2].lower()]}"),
-        ("^", _POWER, lambda found: f"{decimal(found[1])} to the {'minus ' if found[2] else ''}{_exponent(found[3])}"),
-        ("'", _FEET, lambda found: f"{whole(found[1])} foot {whole(found[2])}"),
-        ({name[0] for name in lex.UNITS}, _MEASURE, _measure),
-        ("tdh", _ORDINAL, lambda found: ordinal(int(found[1].replace(",", "")))),
-        ("s", _DECADE, _decade),
-        (".", _DOTTED, _dotted),
-        ("vV", _VERSION, lambda found: f"version {decimal(found[1])}"),
-        ("-", _RANGE, lambda found: f"{number(found[1])} to {number(found[2])}"),
-        ("+=\u00d7\u00f7*", _MATH, lambda found: f"{decimal(found[1])} {lex.SYMBOLS[found[2]]} "),
-        ("0123456789", _NUMBER, lambda found: _signed(found[1], number(found[2]))),
+    lower = stem.lower()
+    is_word = lower in _SMALL or (
+        stem not in lex.SPELLED
+        and len(stem) > 3
+        and (_is_sayable(lower) if len(stem) <= _MAX_ACRONYM else _is_long(lower))
     )
-)
+    if is_word:
+        return lower + ending
+    return letters(stem) + ("'s" if ending else "")
 
 
-# For each character, the patterns that need it: bit n is the n-th one.
-_NEEDED_BY: dict[str, int] = {}
-for _index, _rule in enumerate(_NUMERIC):
-    for _char in _rule[0]:
-        _NEEDED_BY[_char] = _NEEDED_BY.get(_char, 0) | 1 << _index
+def _is_long(word: str) -> bool:
+    return any(char in "aeiouy" for char in word) and not _UNSAYABLE.search(word)
 
 
-@lru_cache(maxsize=1024)
-def numeric(text: str) -> tuple[int, str] | None:
-    """What a group of words begins with that has digits, a sign of a currency or the name of a month."""
-    if "," in text:
-        text = _EUROPEAN.sub(lambda found: found[0].translate(_SWAPPED), text)
-    possible = 0
-    for char in set(text):
-        possible |= _NEEDED_BY.get(char, 0)
-    while possible:
-        lowest = possible & -possible
-        possible ^= lowest
-        _, pattern, read = _NUMERIC[lowest.bit_length() - 1]
-        if (found := pattern.match(text)) and (spoken := read(found)):
-            return found.end(), spoken
-    return None
+def cased(word: str) -> str:
+    """A word with letters of both cases, such as "mRNA", "OpenAI" or "NaCl"."""
+    if word in lex.EXACT:
+        return lex.EXACT[word]
+    symbols = _SYMBOLS_OF_FORMULA.findall(word)
+    if len(symbols) > 1 and "".join(symbols) == word and any(len(one) > 1 for one in symbols) and word not in _NAMES:
+        return letters(word)
+    if not _CAPITAL_RUN.search(word):
+        return word
+    parts = _CAMEL.findall(word)
+    spoken = [capitals(part) if part.isupper() and len(part) > 1 else _tail(part) for part in parts]
+    return " ".join(spoken)
+
+
+def _tail(part: str) -> str:
+    return letters(part) if len(part) < 2 or (part.islower() and not _is_long(part)) else part
+
+
+_NAMES = frozenset(lex.words_of("CoCo BoB PoP"))
+_SYMBOLS_OF_FORMULA = re.compile("|".join(sorted(lex.ELEMENTS, key=len, reverse=True)))
+_CAPITAL_RUN = re.compile(r"[A-Z]{2}")
+_CAMEL = re.compile(r"[A-Z]+s(?![a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 @lru_cache(maxsize=1024)
@@ -333,13 +141,15 @@ def address(text: str) -> tuple[int, str] | None:
         return found.end(), f"{_path(found[1])} at {_path(found[2])}"
     if found := _URL.match(text):
         return found.end(), _path(re.sub(r"^https?://(www\.)?|^www\.", "", found[0]).rstrip("/"))
+    if found := _DOI.match(text):
+        return found.end(), f"{letters('DOI')}, {_path(found[1])}"
     if found := _FILE.match(text):
         return found.end(), f"{_path(found[1])} dot {_extension(found[2])}"
     if found := _FOLDERS.match(text):
         return found.end(), _path(found[0])
     if found := _TAGGED.match(text):
         if found[1]:
-            return found.end(), f"number {number(found[1]) if found[1].isdigit() else mixed(found[1])}"
+            return found.end(), f"number {number(found[1]) if found[1].isdecimal() else mixed(found[1])}"
         return found.end(), f"{'hashtag' if found[2] == '#' else 'at'} {_path(found[3])}"
     return None
 
@@ -355,19 +165,19 @@ _PATH_SIGNS |= {"?": "question mark", "~": "tilde", "#": "hash"}
 
 def _path(text: str) -> str:
     words: list[str] = []
-    for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\w\s]|_", text):
+    for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_A-Za-z]+|[^\w\s]|_", text):
         if part in lex.EXTENSIONS and words and words[-1] == "dot":
             words.append(_extension(part))
-        elif part.isdigit():
+        elif part.isdecimal():
             words.append(number(part) if len(part) < 5 else digits(part))
         elif part in lex.DOMAINS:
             words.append(lex.DOMAINS[part])
-        elif part.isalpha() and (len(part) < 2 or (len(part) < 3 and part not in _SMALL)):
+        elif part.isalpha() and (len(part) < 2 or (len(part) < 3 and part.lower() not in _SMALL)):
             words.append(letters(part))
         elif part.isalpha():
             words.append(capitals(part) if part.isupper() else part)
         else:
-            words.append(_PATH_SIGNS.get(part) or lex.SYMBOLS.get(part, ""))
+            words.append(part if len(part) > 1 else _PATH_SIGNS.get(part) or sign(part))
     return " ".join(filter(None, words))
 
 
@@ -379,24 +189,49 @@ def mixed(text: str) -> str:
     for run in runs:
         if run == "-":
             words.append(",")
-        elif run.isdigit():
+        elif run.isdecimal():
             words.append(digits(run) if is_code or len(run) > 4 else number(run))
         elif run.isupper() or (len(run) < 3 and run not in _SMALL) or run in ("mp",):
             words.append(letters(run) if is_code or len(run) < 4 else capitals(run))
+        elif run.isalpha() and run.islower() and not _is_long(run):
+            words.append(letters(run))
         else:
-            words.append(run)
+            words.append(cased(run))
     return " ".join(words).replace(" ,", "," if is_code else "")
 
 
 def fallback(text: str) -> str:
     """Anything else: its words, numbers and symbols one by one."""
-    if _CAPITALS_APART.fullmatch(text):  # "A/B", "R&D"
-        return " ".join(letters(part) if part.isalpha() else "and" if part == "&" else "" for part in text).replace(
-            "  ", " "
-        )
+    if _CAPITALS_APART.fullmatch(text):  # "A/B", "R&D", "M&Ms"
+        ending = "s" if text[-1] == "s" else ""
+        spoken = [letters(part) if part.isalpha() else "and" for part in text.removesuffix("s") if part != "/"]
+        return " ".join(spoken) + ending
+    if found := _GRADE.fullmatch(text):  # "B+"
+        return f"{letters(found[1])} {'plus' if found[2] == '+' else 'minus'}" + ("es" if found[3] else "")
     if "/" in text and not any(map(str.isdigit, text)):
-        text = text.replace("/", "-")  # silent
-    return _COMMAS.sub(",", " ".join(filter(None, map(_part, _PARTS.findall(text))))).strip(" ,")
+        text = _SILENT_SLASH.sub("-", text)
+    if "." in text:
+        text = _INNER_STOP.sub(" dot ", text)
+    if "$" in text:
+        text = _FORMULA.sub("", text)
+    parts = [_part(found[0]) for found in _PARTS.finditer(text)]
+    return _COMMAS.sub(",", " ".join(filter(None, parts))).strip(" ,")
+
+
+_CAPITALS_APART = re.compile(r"[A-Z](?:[/&][A-Z])+s?")
+_GRADE = re.compile(r"([A-F])([+-])('?s)?")
+_INNER_STOP = re.compile(r"(?<=\w)\.(?=[a-z])")
+_FORMULA = re.compile(r"\A\$(?=[A-Za-z\\])|(?<=[\w)}])\$\Z")  # "$E = mc^2$"
+_SILENT_SLASH = re.compile(r"(?<=[^\W_])/(?=[^\W_])")
+_LETTERS = rf"[^\W\d_{SUPERSCRIPTS}{''.join(lex.FRACTIONS)}]"
+_PARTS = re.compile(
+    rf"{_LETTERS}+(?:'{_LETTERS}+)*|\d+(?:\.\d+)?|\^-?\d+|[{SUPERSCRIPTS}]+|[=!<>]==?|\+=|-=|\+\+|&&|"
+    r"::|//|\|\||(?:([$=&%<>^~#@])\1+)|.",
+    re.DOTALL,
+)
+_GREEK = re.compile(r"GREEK (?:SMALL|CAPITAL) LETTER (?:FINAL )?(\w+)")
+_CONSONANTS = re.compile(r"[bcdfghjklmnpqrstvwxz]+")
+_COMMAS = re.compile(r"(?: ?,)+")
 
 
 @lru_cache(maxsize=4096)
@@ -405,13 +240,55 @@ def _part(text: str) -> str:
     first = text[0]
     if first.isdecimal():
         return number(text)
+    if first == "^" or first in SUPERSCRIPTS:
+        return power(text) or sign(first)
     if first.isascii() and first.isalpha():
-        return capitals(text) if text.isupper() and len(text) > 1 else text
-    if (words := lex.FRACTIONS.get(text) or lex.SYMBOLS.get(text)) is not None:
+        return _word(text)
+    if text in lex.OPERATORS:
+        return lex.OPERATORS[text]
+    if len(text) > 1 and text[0].isalpha():
+        return text
+    return sign(first)  # "$$$" is read once
+
+
+def _word(text: str) -> str:
+    if text in lex.EXACT:
+        return lex.EXACT[text]
+    if not text.islower() and text.lower() in lex.KEYS:
+        return lex.KEYS[text.lower()]
+    if text.isupper():
+        return capitals(text) if len(text) > 1 else letters(text)
+    if text.islower():
+        return lex.SHORTHANDS.get(text) or (letters(text) if is_unsayable(text) else text)
+    return cased(text) if text.isalpha() else text
+
+
+def is_unsayable(word: str) -> bool:
+    """Whether a word in lower case has no vowel, as in "npm"."""
+    return len(word) > 1 and _CONSONANTS.fullmatch(word) is not None and word not in lex.INTERJECTIONS
+
+
+@lru_cache(maxsize=1024)
+def sign(char: str) -> str:
+    """A sign or letter that stands alone. Most marks are pauses, a symbol without a reading has its Unicode name."""
+    if (words := lex.FRACTIONS.get(char) or lex.SYMBOLS.get(char)) is not None:
         return words
-    if text in ".,;:!?" or text in '()[]{}"':
-        return ","
-    return text if text.isalnum() else ""
+    if char.isalnum():
+        name = unicodedata.name(char, "")
+        return (
+            name.partition(" WITH")[0].split()[-1].lower() if name.startswith("GREEK") and " LETTER " in name else char
+        )
+    if is_silent(char):
+        return ""
+    if unicodedata.category(char)[0] == "S":
+        return unicodedata.name(char, "").lower().removesuffix(" sign")
+    return "," if unicodedata.category(char)[0] == "P" else ""
+
+
+def is_silent(char: str) -> bool:
+    """Whether a sign alone has no reading: quotes, hyphens, accents without a letter, drawings."""
+    category = unicodedata.category(char)
+    return category in ("Pd", "Pi", "Pf", "Pc", "Sk") or char in lex.SILENT or "\u2500" <= char <= "\u25ff"
 
 
 def spelled(text: str) -> str:
@@ -443,13 +320,15 @@ def _unaccented(text: str) -> str:
     return "".join([char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char)])
 
 
-def roman_number(text: str, before: str) -> str | None:
+def roman_number(text: str, before: str, *, is_century: bool = False) -> str | None:
     """A Roman numeral after "Chapter", "King" or a name."""
     word = before.strip(".,;:").lower()
-    if word in lex.BEFORE_ROMAN and len(text) > 1 and not set(text) - set("ivx"):
+    if word in lex.BEFORE_ROMAN and text.islower() and len(text) > 1 and not set(text) - set("ivx"):
         text = text.upper()  # "scene iv"
     if not text or set(text) - set("IVXLCDM") or (value := roman(text)) is None:
         return None
+    if is_century:
+        return ordinal(value)
     if word in lex.REGNAL:
         return f"the {ordinal(value)}"
     if word in lex.BEFORE_ROMAN or (len(text) > 1 and not set(text) - set("IVX") and before[:1].isupper()):
@@ -457,4 +336,4 @@ def roman_number(text: str, before: str) -> str | None:
     return None
 
 
-initials, code, word_pattern, accented = _INITIALS, _CODE, _WORD, _ACCENTED
+initials, code, word_pattern = _INITIALS, _CODE, _WORD
