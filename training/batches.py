@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import paths  # noqa: F401
 import torch
+from codes import with_silence
 from corpus import FRAME_LABELS, shard_names
 from instructions import INSTRUCTIONS
 from teacher import UNKNOWN_WORD
@@ -30,6 +31,9 @@ from oscine.types import Prompt
 
 NO_PHONE, NO_WORD = 255, -1
 AHEAD_FRAMES = 3  # the phone head predicts this frame and the two after it
+# Streaming text: a frame gets one more token, so speech waits until the first words have arrived, in silence that the
+# server trims. texts of README.md ("Streaming text") have the figures for it.
+LEAD_FRAMES = 5
 _POOL = 3072  # utterances sorted by length together
 _ROUNDED_ROWS = 16
 _VALIDATION = 64  # one text in 64 is held out for validation
@@ -124,6 +128,8 @@ class Asking:
         self._builder = PromptBuilder(self.config, self._tokenizer)
 
     def lesson(self, example: Example, request: SpeechRequest) -> Lesson:
+        if request.text_mode == "streaming":
+            example = _waiting(example)
         prompt = self._builder.build(request)
         words = self._tokenizer.words
         # Whole text precedes the end token and the row that starts speech. Streaming text starts in that row.
@@ -187,6 +193,15 @@ def _joined(example: Example, alike: list[Example], draw: random.Random) -> Exam
         " ".join(part.text for part in parts), example.voice, example.style,
         np.concatenate([part.codes for part in parts]), np.concatenate([part.phones for part in parts]),
         np.concatenate(words).astype(np.int16),
+    )  # fmt: skip
+
+
+def _waiting(example: Example) -> Example:
+    """The utterance after LEAD_FRAMES of silence."""
+    lead = (LEAD_FRAMES, 0)
+    return Example(
+        example.text, example.voice, example.style, with_silence(example.codes, LEAD_FRAMES),
+        np.pad(example.phones, (lead, (0, 0))), np.pad(example.words, lead, mode="edge"),
     )  # fmt: skip
 
 

@@ -99,6 +99,29 @@ def describe(
     return codes
 
 
+def with_silence(codes: Bytes, frames: int) -> Bytes:
+    """Puts silent frames before an utterance. They do not tell the phones that come: the text may not be there yet.
+    `frames` is a multiple of five, so that the places of phones continue in their pattern."""
+    assert frames % _PLACE_STEPS == 0, frames
+    silent = np.zeros((frames, CODEBOOKS), np.uint8)
+    left = FRAME_STEPS * np.arange(frames - 1, -1, -1) + _onset(codes)
+    silent[:, LEFT] = np.minimum(left, _LONG_LEFT + left % _PLACE_STEPS)
+    silent[:, COARSE] = codes[0, COARSE]  # FINE and VOICED stay 0: whole periods, from phase 0, where utterances begin
+    silent[:, BEND] = MAX_BEND
+    silent[:, ENERGIES] = codes[0, ENERGIES].min()
+    silent[:, BEGINNINGS] = _beginnings(np.zeros(frames * FRAME_STEPS, np.uint8))
+    return np.concatenate((silent, codes))
+
+
+def _onset(codes: Bytes) -> int:
+    """The step at which the first phone begins."""
+    for frame, code in enumerate(codes[:, BEGINNINGS].tolist()):
+        first, bits = max(0, code // 8 - 1), code % 8 if code >= 16 else code
+        if bits:
+            return FRAME_STEPS * frame + first + _PLACE_STEPS * ((bits & -bits).bit_length() - 1)
+    return FRAME_STEPS * len(codes)
+
+
 def _ahead(phones: Bytes) -> tuple[npt.NDArray[np.int64], Bytes, Bytes]:
     """Returns for each frame's last step how many steps its phone goes on after the frame, and the two phones after it.
     A long time is shortened by whole places, so that it always tells the places of the next frame."""

@@ -4,6 +4,7 @@
 
 A line of OUT is "text TAB phonemes". A space in the phonemes separates two words of text.split(), "_" stands for a
 space inside a word ("1985" is read as two words). A leading "*": the words could not be matched with the text.
+texts/pronunciations.txt corrects single words. Beside names of letters ("you ess"), words such as "you" are stressed.
 """
 
 from __future__ import annotations
@@ -18,12 +19,19 @@ from pathlib import Path
 from typing import Any
 
 INNER_SPACE, UNMATCHED = "_", "*"
+_TABLE = Path(__file__).resolve().parent / "texts" / "pronunciations.txt"
+_MARKS = ';:,.!?—…"()“”'
+# Names of letters that are not frequent words, and those that are, as they sound among letters.
+_LETTERS = {"ay", "dee", "ee", "eff", "gee", "aitch", "jay", "kay", "ell", "em", "en", "cue", "ess", "vee", "ex", "zee"}
+_STRESSED = {"are": "ˈɑɹ", "you": "jˈu", "why": "wˈI"}
 _MAX_PHONEMES = 440  # the teacher's limit is 510; above 400 its pace becomes uneven
 _g2p: Any = None
+_said: dict[str, str] = {}  # instead of what the tool says
 
 
 def _open(folder: Path | None) -> None:
-    global _g2p
+    global _g2p, _said
+    _said = read_pronunciations()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if folder is not None:
         sys.path.insert(0, str(folder))
@@ -48,7 +56,26 @@ def phonemize(text: str) -> str | None:
     if sum(counts) != len(words) or not all(words) or not all(counts):
         return UNMATCHED + " ".join(filter(None, words))
     left = iter(words)
-    return " ".join(INNER_SPACE.join(islice(left, count)) for count in counts)
+    said_words = [INNER_SPACE.join(islice(left, count)) for count in counts]
+    return " ".join(corrected(text.split(), said_words, _said))
+
+
+def read_pronunciations() -> dict[str, str]:
+    lines = _TABLE.read_text(encoding="utf-8").splitlines()
+    return dict(line.split(" ", 1) for line in lines if line and not line.startswith("#"))
+
+
+def corrected(words: list[str], said: list[str], table: dict[str, str]) -> list[str]:
+    """The phonemes of the words, with those of the table where it has the word. Marks stay where they are."""
+    cores = [word.strip(_MARKS + "'").lower() for word in words]
+    done = []
+    for place, (core, phonemes) in enumerate(zip(cores, said, strict=True)):
+        better = table.get(core)
+        if core in _STRESSED and not _LETTERS.isdisjoint(cores[max(0, place - 1) : place + 2]):
+            better = _STRESSED[core]
+        inner = phonemes.strip(_MARKS)
+        done.append(phonemes.replace(inner, better) if better and inner else phonemes)
+    return done
 
 
 def main() -> None:

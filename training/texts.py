@@ -1,5 +1,7 @@
-"""Makes the training sentences: natural ones, generated ones, numbers, dialogue, single words, long sentences and lists
-of words. The same seed gives the same file. Held-out sentences (texts/heldout.txt) are excluded.
+"""Makes the training sentences: natural ones, generated ones, texts as people write them (in the words that the model
+gets, see written.py), dialogue, answers, questions, lists, single words and long sentences. The same seed gives the
+same file. Sentences of the evaluation (texts/heldout.txt, the set `written` of oscine_eval) are excluded, and those
+that are nearly the same.
 
     python training/texts.py OUT [--count 40000] [--natural FILE] [--bible FOLDER] [--words /usr/share/dict/scowl]
 
@@ -19,9 +21,15 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from written import HeldOut, WrittenGaps, heldout_texts, spoken
+
 TEXTS = Path(__file__).resolve().parent / "texts"
 # The rest: templates.
-_SHARES = {"natural": 0.3, "bible": 0.06, "numbers": 0.1, "words": 0.3, "dialogue": 0.06, "short": 0.04}
+_SHARES = {
+    "natural": 0.24, "bible": 0.04, "written": 0.2, "numbers": 0.06, "names": 0.04, "answers": 0.03, "questions": 0.03,
+    "lists": 0.03, "words": 0.18, "dialogue": 0.04, "short": 0.03,
+}  # fmt: skip
+_RAW_SHARE = 0.3  # of generated sentences other than written ones: as they are, with digits, for the level "raw"
 _LONG_SHARE = 0.06  # two to four other sentences joined, up to about 25 s
 _MAX_WORDS, _MAX_LONG_WORDS = 25, 58
 # How often a word is drawn, by SCOWL's lists: 10 has the most frequent 4,400 words, 20 the next 8,100.
@@ -99,12 +107,12 @@ class Grammar:
         common = self._words["noun"] + self._words["verb"] + self._words["adj"] + self._words["adv"]
         self._listed = listed or [word.partition("/")[0] for word in common]
         self._unused: list[str] = []
+        self._written = WrittenGaps(draw, self._words).gaps
 
     def sentence(self, section: str) -> str:
         template = self._draw.choice(self._templates[section])
-        text = re.sub(r"\{([\w.]+)\}", lambda gap: self._fill(gap[1]), template)
+        text = re.sub(r"\{([\w.]+)\}", lambda gap: self._fill(gap[1]), template.replace("{adj}er", "{adj.er}"))
         text = re.sub(r"\b([Aa]) (?=[aeiou])(?!uni|use|one|eu)", r"\1n ", text)
-        text = re.sub(r"(\w)eer\b", r"\1er", text)  # "large" + "er"
         return text[0].upper() + text[1:]
 
     def _fill(self, gap: str) -> str:
@@ -115,7 +123,7 @@ class Grammar:
             "number": self.number, "small": lambda: str(self._draw.randint(2, 99)), "year": self._year,
             "time": self._time, "date": lambda: str(self._draw.randint(1, 28)), "any": self._listed_word,
             "nouns": lambda: plural(self._draw.choice(self._words["noun"])),
-        }  # fmt: skip
+        } | self._written  # fmt: skip
         if kind in special:
             word = special[kind]()
         else:
@@ -123,6 +131,7 @@ class Grammar:
             forms: dict[str, Callable[[str], str]] = {
                 "": lambda verb: verb.partition("/")[0], "s": lambda verb: third_person(verb.partition("/")[0]),
                 "ed": lambda verb: past(verb, 1), "en": lambda verb: past(verb, 2), "ing": ing,
+                "er": lambda adj: adj.removesuffix("e") + "er",
             }  # fmt: skip
             word = forms[form](word)
         return word[0].upper() + word[1:] if capital else word
@@ -220,27 +229,31 @@ def joined(sentences: list[str], wanted: int, draw: random.Random) -> Iterator[s
 def make(count: int, seed: int, natural: dict[str, list[str]], listed: list[str]) -> list[str]:
     draw = random.Random(seed)
     grammar = Grammar(draw, listed)
-    seen = {_plain(line) for line in (TEXTS / "heldout.txt").read_text(encoding="utf-8").splitlines()}
+    held_out = HeldOut(heldout_texts(TEXTS))
+    seen: set[str] = set()
     chosen: list[str] = []
 
     def take(sentences: Iterator[str], wanted: int) -> None:
         for sentence in sentences:
             if wanted <= 0:
                 return
-            if speakable(sentence) and _plain(sentence) not in seen:
+            if speakable(sentence) and _plain(sentence) not in seen and not held_out.has(sentence):
                 seen.add(_plain(sentence))
                 chosen.append(sentence)
                 wanted -= 1
 
     def endless(section: str) -> Iterator[str]:
         while True:
-            yield grammar.sentence(section)
+            sentence = grammar.sentence(section)
+            raw = section not in ("written", "names") and draw.random() < _RAW_SHARE
+            yield sentence if raw else spoken(sentence)
 
     for source, sentences in natural.items():
         draw.shuffle(sentences)
         take(iter(sentences), round(count * _SHARES[source]))
-    for section in ("numbers", "words", "dialogue", "short"):
-        take(endless(section), round(count * _SHARES[section]))
+    for section, share in _SHARES.items():
+        if section not in ("natural", "bible"):
+            take(endless(section), round(count * share))
     long_ones = round(count * _LONG_SHARE)
     take(endless("templates"), count - long_ones - len(chosen))
     chosen.extend(joined(chosen, long_ones, draw))

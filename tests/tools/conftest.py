@@ -27,3 +27,18 @@ def long_texts(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def texts(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return _module(monkeypatch, "texts")
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return _module(monkeypatch, "written")
+
+
+@pytest.fixture
+def phonemes(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return _module(monkeypatch, "phonemes")
+
+
+@pytest.fixture
+def codes(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return _module(monkeypatch, "codes")

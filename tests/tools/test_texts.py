@@ -1,4 +1,4 @@
-"""The sentences of the demo voice's training (training/texts.py)."""
+"""The sentences of the demo voice's training (training/texts.py, written.py, phonemes.py)."""
 
 import random
 import re
@@ -41,3 +41,35 @@ def test_two_of_five_numbers_are_round(texts: ModuleType) -> None:
     large = [number for number in numbers if len(number) > 2]
     assert all(re.fullmatch(r"[1-9]\d*", number) for number in numbers)
     assert 0.35 < sum(number.endswith("0") for number in large) / len(large) < 0.55
+
+
+def test_every_template_can_be_filled_and_no_sign_is_left_to_the_voice(texts: ModuleType) -> None:
+    grammar = texts.Grammar(random.Random(1), [])
+    written = [texts.spoken(grammar.sentence("written")) for _ in range(400)]
+    assert not any("{" in text for text in written)
+    plain = [text for text in written if re.fullmatch(r"[A-Za-z ,.;:?!'-]+", text)]
+    assert len(plain) / len(written) > 0.9, set(written) - set(plain)
+    for section in ("names", "answers", "questions", "lists"):
+        assert all("{" not in grammar.sentence(section) for _ in range(200))
+
+
+def test_a_sentence_with_other_numbers_or_letters_is_still_held_out(written: ModuleType) -> None:
+    held_out = written.HeldOut(["The ticket is twelve dollars seventy-five.", "Ask the eye tea department.", "No."])
+    assert held_out.has("The ticket is ninety dollars.")
+    assert held_out.has("Ask the aitch are department!")
+    assert not held_out.has("The kitchen is twelve meters long.")
+    assert not held_out.has("No.")
+
+
+def test_no_text_of_the_written_set_is_learned(texts: ModuleType, written: ModuleType) -> None:
+    lines = written.heldout_texts(texts.TEXTS)
+    sentences = [line for line in lines if len(written._kinds(line)) > 1]
+    made = texts.make(300, 1, {"natural": list(sentences)}, ["house"])
+    assert len(sentences) > 300 and not set(sentences) & set(made)
+
+
+def test_letters_are_pronounced_by_their_names(phonemes: ModuleType) -> None:
+    table = phonemes.read_pronunciations()
+    words, said = ["two", "ay,", "you", "ess", "are."], ["tˈu", "ˈI,", "ju", "ˈɛs", "ɑɹ."]
+    assert phonemes.corrected(words, said, table) == ["tˈu", "ˈA,", "jˈu", "ˈɛs", "ˈɑɹ."]
+    assert phonemes.corrected(["how", "are", "you?"], ["hˌW", "ɑɹ", "ju?"], table) == ["hˌW", "ɑɹ", "ju?"]
