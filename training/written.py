@@ -196,19 +196,19 @@ class HeldOut:
     what the voice learns."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        kinds = {kinds for kinds in map(_kinds, texts) if len(kinds) > 1}
-        seen = Counter(word for kinds in kinds for word in kinds)
+        sets = {some for some in map(kinds, texts) if len(some) > 1}
+        seen = Counter(word for some in sets for word in some)
         self._by_word: dict[str, list[frozenset[str]]] = {}
-        for some in kinds:
+        for some in sets:
             # Texts that share enough words with this one share one of its rarest.
             rarest = sorted(some, key=lambda word: (seen[word], word))[: len(some) - int(_ALIKE * len(some)) + 1]
             for word in rarest:
                 self._by_word.setdefault(word, []).append(some)
 
     def has(self, text: str) -> bool:
-        kinds = _kinds(text)
-        near = (some for word in kinds for some in self._by_word.get(word, ()))
-        return any(len(kinds & some) >= _ALIKE * len(kinds | some) for some in near)
+        words = kinds(text)
+        near = (some for word in words for some in self._by_word.get(word, ()))
+        return any(len(words & some) >= _ALIKE * len(words | some) for some in near)
 
 
 def heldout_texts(texts: Path) -> list[str]:
@@ -228,7 +228,7 @@ _LETTER_WORDS = (
 )
 
 
-def _kinds(text: str) -> frozenset[str]:
+def kinds(text: str) -> frozenset[str]:
     """The words of a text, with one word for all numbers and letters."""
     words = re.findall(r"[a-z0-9]+", text.lower().replace("'", ""))
     return frozenset("#" if _NUMBER.fullmatch(word) or word in _LETTER_WORDS else word for word in words)

@@ -63,7 +63,7 @@ def test_a_sentence_with_other_numbers_or_letters_is_still_held_out(written: Mod
 
 def test_no_text_of_the_written_set_is_learned(texts: ModuleType, written: ModuleType) -> None:
     lines = written.heldout_texts(texts.TEXTS)
-    sentences = [line for line in lines if len(written._kinds(line)) > 1]
+    sentences = [line for line in lines if len(written.kinds(line)) > 1]
     made = texts.make(300, 1, {"natural": list(sentences)}, ["house"])
     assert len(sentences) > 300 and not set(sentences) & set(made)
 
