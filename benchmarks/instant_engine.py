@@ -107,6 +107,9 @@ class InstantEngine:
     def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
         raise NotImplementedError
 
+    def preset(self, name: str) -> Voice:
+        raise NotImplementedError
+
     def status(self) -> EngineStatus:
         return EngineStatus(True, _SLOTS, 0, 0, 0, 0.0)
 

@@ -43,6 +43,11 @@ class ManualEngine:
             raise self.error
         return Voice(np.ones(8, np.float32))
 
+    def preset(self, name: str) -> Voice:
+        if self.error is not None:
+            raise self.error
+        return Voice(np.full(8, len(name), np.float32))
+
     def status(self) -> EngineStatus:
         return EngineStatus(True, self.slots, len(self.deliver), 0, 0, 0.0)
 

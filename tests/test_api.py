@@ -16,7 +16,8 @@ import oscine
 from oscine import ClipWarning, EngineConfig, Oscine, Speech, SpeechRequest, Turn, Voice, start_engine
 from oscine.audio.clips import pcm16, read_clip
 from oscine.audio.encoders import encode_whole
-from oscine.errors import ConfigError, EngineError, OscineError, RequestError
+from oscine.errors import ConfigError, EngineError, OscineError, RequestError, VoiceError
+from oscine.request import VoiceMix
 from oscine.speech.events import Audio, Ended, SegmentEnded, SpeechEvent
 from oscine.text.segmenter import segment_text
 from tests.conftest import CheckpointMaker
@@ -104,6 +105,18 @@ def test_a_presets_own_vector_speaks_the_codes_of_the_preset(small_checkpoints: 
             given = {"seed": 1, "max_new_tokens": 12, "language": "english", **options}
             preset, vector = (tts.speak("Hello there.", voice=voice, **given) for voice in (name, own))
             np.testing.assert_array_equal(preset.codes, vector.codes)
+        assert tts.mix({name: 1}) == tts.mix({own: 3}) == own
+        given = {"seed": 1, "max_new_tokens": 8}
+        mix, blend = {name: 1.0, tts.voices[1]: 2.0}, f"{name}+{tts.voices[1]}(2)"
+        alone = tts.speak("Hello there.", voice=tts.mix(mix), **given)
+        requests = [SpeechRequest("Hello there.", voice=voice, **given) for voice in (blend, name, VoiceMix.of(mix))]
+        first, preset, last = tts.speak_batch(requests)
+        np.testing.assert_array_equal(first.codes, alone.codes)
+        np.testing.assert_array_equal(last.codes, alone.codes)
+        assert not np.array_equal(preset.codes, alone.codes)
+        for wrong, reason in (({name: 1, "nobody": 1}, "unknown voice"), ({Voice.from_embedding([1]): 1}, "1 numbers")):
+            with pytest.raises(VoiceError, match=reason):
+                tts.mix(wrong)
         other = tts.speak("Hello there.", voice=Voice.from_embedding(-own.speaker), seed=1, max_new_tokens=12)
         assert not np.array_equal(other.codes[:1], vector.codes[:1])
 

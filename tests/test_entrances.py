@@ -20,9 +20,10 @@ from oscine.deploy.tritonserver.tensors import SPEECH_INPUTS
 from oscine.errors import RequestError
 from oscine.request import SpeechRequest, Turn
 from oscine.speech.plan import SpeechPlan, SpeechPlanner
+from oscine.voice import blended
 from tests.server import entrances
 from tests.server.live.live_client import Server, server_of
-from tests.server.scripted_engine import CARD, ScriptedEngine
+from tests.server.scripted_engine import CARD, ScriptedEngine, preset_vector
 
 # Fields that an entrance cannot carry, and why.
 WITHOUT = {
@@ -188,6 +189,12 @@ def test_a_field_gives_the_same_request_whichever_way_it_comes(everywhere: Entra
         assert getattr(request, other) == getattr(expected, other), other
     if name not in ("normalize", "language"):  # it becomes a level, a name
         assert getattr(request, name) == VALUES[name]
+
+
+@pytest.mark.parametrize("ask", ASK)
+def test_a_mix_of_voices_is_the_same_voice_whichever_way_it_comes(everywhere: Entrances, ask: str) -> None:
+    request = everywhere.request(ask, voice="wren(3)+finch")
+    assert request.voice == blended([(preset_vector("wren"), 3), (preset_vector("finch"), 1)])
 
 
 @pytest.mark.parametrize("ask", ["over_http", "as_item_of_a_batch", "python", "command_line"])

@@ -41,7 +41,19 @@ ALLOWED: dict[str, set[str]] = {
         *("audio", "config", "errors", "model", "process", "prompt", "request", "runner", "speech", "types", "voice"),
     },
     "api": {
-        *("audio", "config", "engine", "errors", "model", "request", "speech", "speech_options", "text", "types"),
+        *(
+            "audio",
+            "config",
+            "engine",
+            "errors",
+            "model",
+            "request",
+            "speech",
+            "speech_options",
+            "text",
+            "types",
+            "voice",
+        ),
     },
     # Gets an engine, never builds one.
     "server": {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from oscine.errors import RequestError
-from oscine.request import DrawParams, SamplingParams, SpeechRequest
+from oscine.request import DrawParams, SamplingParams, SpeechRequest, VoiceMix
 from oscine.text.options import TextOptions
 
 DEFAULTS = SamplingParams()
@@ -78,3 +78,44 @@ def test_a_continuation_says_how_much_audio_is_left(left_s: Any) -> None:
 def test_a_request_is_its_text_options_too() -> None:
     assert isinstance(SpeechRequest("a"), TextOptions)
     assert SpeechRequest("a", normalize=True).changes_words
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("af_bella+af_sky", {"af_bella": 1, "af_sky": 1}),
+        ("af_bella(2)+af_sky(0.5)", {"af_bella": 2, "af_sky": 0.5}),
+        ("Zoë Müller(3.)+a.b+a.b", {"Zoë Müller": 3, "a.b": 2}),
+    ],
+)
+def test_a_name_with_a_plus_is_a_mix(name: str, parts: dict[str, float]) -> None:
+    assert VoiceMix.named(name) == VoiceMix.of(parts)
+
+
+@pytest.mark.parametrize(
+    "name", ["af_bella", "af_bella(2)", "a+", "+a", "a++b", "a(-1)+b", "a(nan)+b", "a()+b", "(1)+b"]
+)
+def test_another_name_is_no_mix(name: str) -> None:
+    assert VoiceMix.named(name) is None
+
+
+@pytest.mark.parametrize(
+    ("weights", "reason"),
+    [
+        ({}, "voice.mix must have 1 to 8 voices with their weights, got 0 voices"),
+        (["a"], "got list"),
+        ({str(number): 1 for number in range(9)}, "got 9 voices"),
+        ({"a": 0}, "the weight of 'a' in voice.mix must be a number from 1e-06 to 1e+06, got 0"),
+        ({"a": -1}, "got -1"),
+        ({"a": float("nan")}, "got nan"),
+        ({"a": float("inf")}, "got inf"),
+        ({"a": True}, "got True"),
+        ({"a": "1"}, "got '1'"),
+        ({"x" * 10**6: None}, f"the weight of '{'x' * 80}' in"),
+    ],
+)
+def test_a_mix_that_cannot_be_made_says_why(weights: Any, reason: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        VoiceMix.of(weights)
+    assert reason in str(caught.value) and caught.value.param == "voice"
+    assert len(str(caught.value)) < 300

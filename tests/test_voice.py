@@ -13,6 +13,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from oscine import OscineError, Voice, VoiceError
+from oscine.voice import blended
 from tests.conftest import CheckpointMaker
 from tests.speakers import RATE, SHORT, WIDTH, Speakers, check_error, noise
 
@@ -300,3 +301,39 @@ def _file(header: bytes, content: bytes = b"") -> bytes:
 def test_other_bytes_are_refused(content: bytes) -> None:
     with pytest.raises(VoiceError, match=r"^the file "):
         Voice.from_bytes(content)
+
+
+# Mixes
+
+
+def test_a_mix_lies_between_its_voices_and_has_the_mean_of_their_lengths() -> None:
+    """Halfway along a quarter of a circle, and a third of the way."""
+    east, north = Voice.from_embedding([2.0, 0.0]), Voice.from_embedding([0.0, 4.0])
+    half = 3 * np.sqrt(0.5)
+    np.testing.assert_allclose(blended([(east, 1), (north, 1)]).speaker, [half, half], rtol=1e-6)
+    third = np.array([np.cos(np.pi / 6), np.sin(np.pi / 6)]) * 8 / 3
+    np.testing.assert_allclose(blended([(east, 2), (north, 1)]).speaker, third, rtol=1e-6)
+
+
+def test_a_mix_depends_on_the_shares_alone_and_not_on_the_order() -> None:
+    voices = [Voice(vector(seed)) for seed in range(3)]
+    mixed = blended(list(zip(voices, (1, 2, 3), strict=True)))
+    assert mixed == blended(list(zip(voices[::-1], (3, 2, 1), strict=True)))
+    assert mixed == blended(list(zip(voices, (2, 4, 6), strict=True)))
+    assert mixed != blended(list(zip(voices, (3, 2, 1), strict=True)))
+    np.testing.assert_allclose(blended([(voices[0], 1e6), (voices[1], 1e-6)]).speaker, voices[0].speaker, atol=1e-5)
+
+
+def test_a_mix_of_one_voice_is_its_timbre() -> None:
+    assert blended([(in_context(), 0.3), (in_context(), 0.7)]) == Voice(vector())
+
+
+def test_directions_that_nearly_agree_are_mixed_too() -> None:
+    other = Voice(np.nextafter(vector(), np.float32(np.inf)))
+    np.testing.assert_allclose(blended([(Voice(vector()), 1), (other, 1)]).speaker, vector(), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("other", "reason"), [(-vector(), "opposite directions"), (0 * vector(), "all zeros")])
+def test_voices_with_nothing_between_them_are_refused(other: np.ndarray, reason: str) -> None:
+    with pytest.raises(VoiceError, match=reason):
+        blended([(Voice(vector()), 0.5), (Voice(other), 0.5)])

@@ -10,7 +10,7 @@ import secrets
 import threading
 import warnings
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from functools import partial
@@ -27,8 +27,8 @@ from oscine.engine.build import build_engine
 from oscine.engine.remote.client import EngineClient
 from oscine.errors import ConfigError, EngineError, RequestError
 from oscine.model.checkpoint import DEMO
-from oscine.request import RANDOM_SEED, SpeechRequest, naming_turn
-from oscine.speech.capabilities import check_can_clone, check_text
+from oscine.request import RANDOM_SEED, SpeechRequest, VoiceMix, naming_turn
+from oscine.speech.capabilities import check_can_clone, check_text, resolve_request
 from oscine.speech.events import Audio, Speech, SpeechEvent, SpokenTurn, WholeFile
 from oscine.speech.run import Speaker
 from oscine.speech.script import Script, Scripted, prepare_turns, spoken_turn
@@ -38,6 +38,7 @@ from oscine.text.options import at_level, text_language
 from oscine.text.preparation import Prepared, check_text_options, prepare_text
 from oscine.text.spoken_text import SpokenText
 from oscine.types import ReportProgress
+from oscine.voice import blended
 
 if TYPE_CHECKING:
     from oscine.audio.clips import ClipSource
@@ -134,6 +135,17 @@ class Oscine:
             warnings.warn(message, ClipWarning, stacklevel=3)  # the caller's line; between is `suggests_names`
         return voice
 
+    def mix(self, weights: Mapping[str | Voice, float]) -> Voice:
+        """A voice between others: preset names or voices, with their weights, such as `{"ryan": 0.6, me: 0.4}`."""
+        self._check_open()
+        card = self.config.card("")
+        parts = []
+        for asked, weight in VoiceMix.of(weights).parts:
+            voice = self._engine.preset(asked) if isinstance(asked, str) else asked
+            resolve_request(SpeechRequest(voice=voice), card)
+            parts.append((voice, weight))
+        return blended(parts)
+
     @takes_request(SpeechRequest)
     def speak(self, request: SpeechRequest) -> Speech:
         """Speaks a text of any length and returns when all of it is spoken. Raises RequestError for what cannot be
@@ -225,6 +237,8 @@ class Oscine:
         request.check()
         request = replace(
             request,
+            voice=self._mixed(request.voice),
+            turns=[replace(turn, voice=self._mixed(turn.voice, index)) for index, turn in enumerate(request.turns)],
             seed=secrets.randbits(63) if request.seed in (None, RANDOM_SEED) else request.seed,
             trim_silence=False if request.trim_silence is None else request.trim_silence,
             return_codes=True,
@@ -239,6 +253,12 @@ class Oscine:
                 with naming_turn(index):
                     self._engine.check(alone.for_engine(text=item.spoken))
         return request
+
+    def _mixed(self, voice: Any, turn: int | None = None) -> Any:
+        """The voice that is asked for, mixed if it is a mix."""
+        with naming_turn(turn):
+            mix = VoiceMix.named(voice) if isinstance(voice, str) else voice
+            return self.mix(dict(mix.parts)) if isinstance(mix, VoiceMix) else voice
 
     def _settled(self, request: SpeechRequest) -> SpeechRequest:
         """The request with its language by name and the level of its text."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -21,6 +22,8 @@ RANDOM_SEED = -1
 MAX_CONTINUES_S = 3600.0  # upper limit of SpeechRequest.continues_s
 MAX_TURNS = 256  # of a dialogue
 MAX_TURN_PAUSE_S = 10.0
+MAX_MIXED = 8  # voices
+_MIX = re.compile(r"[^+()]+(\(\d{1,9}(\.\d{0,9})?\))?(\+[^+()]+(\(\d{1,9}(\.\d{0,9})?\))?)+", re.ASCII)
 TURN_ALIASES = {"input": "text", "speaker": "voice", "instruct": "instructions"}
 
 # Beyond these fp32 overflows: probabilities would be NaN, and every draw would silently be code 0.
@@ -55,14 +58,48 @@ class VoiceSource:
         return "ref_audio" if self.embedding is None else "speaker_embedding"
 
 
+@dataclass(frozen=True, slots=True)
+class VoiceMix:
+    """Voices to blend into one: names, or in Python voices, with their weights."""
+
+    parts: tuple[tuple[str | Voice, float], ...]
+
+    @staticmethod
+    def of(weights: object) -> VoiceMix:
+        """Checks a table of weights by name. Raises RequestError."""
+        if not isinstance(weights, Mapping) or not 1 <= len(weights) <= MAX_MIXED:
+            found = f"{len(weights)} voices" if isinstance(weights, Mapping) else type(weights).__name__
+            raise RequestError(f"voice.mix must have 1 to {MAX_MIXED} voices with their weights, got {found}", "voice")
+        for voice, weight in weights.items():
+            if not _is_number(weight) or not _MIN_FACTOR <= weight <= _MAX_FACTOR:
+                shown = f"{voice[:80]!r}" if isinstance(voice, str) else repr(voice)
+                raise RequestError(f"the weight of {shown} in voice.mix must be {_FACTOR}, got {weight!r}", "voice")
+        return VoiceMix(tuple(weights.items()))
+
+    @staticmethod
+    def named(name: str) -> VoiceMix | None:
+        """The mix that a name stands for, as Kokoro's servers write it: af_bella(2)+af_sky. None: it is no mix. Raises
+        RequestError."""
+        if "+" not in name or not _MIX.fullmatch(name):
+            return None
+        weights: dict[str, float] = {}
+        for part in name.split("+"):
+            voice, _, weight = part.rstrip(")").partition("(")
+            weights[voice] = weights.get(voice, 0.0) + (float(weight) if weight else 1.0)
+        return VoiceMix.of(weights)
+
+    def __str__(self) -> str:
+        return "+".join(f"{name if isinstance(name, str) else 'voice'}({weight:g})" for name, weight in self.parts)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """A turn of a dialogue. None means: what the request says."""
 
     text: str = field(kw_only=False)
     voice: Annotated[
-        str | Voice | None,
-        Spec(about="Who speaks: the name of a preset or an uploaded voice; in Python, also a `Voice`."),
+        str | Voice | VoiceMix | None,
+        Spec(about="Who speaks: the name of a preset or an uploaded voice, or a mix; in Python, also a `Voice`."),
     ] = None
     instructions: Annotated[
         str | None, Spec(about='How to speak; "": without the instructions of the request.', max_chars=4096)
@@ -100,7 +137,9 @@ class Turn:
         voice = fields.get("voice")
         if isinstance(voice, Mapping) and list(voice) == ["id"]:  # as OpenAI's clients have it
             voice = fields["voice"] = voice["id"]
-        if not isinstance(voice, str | None):
+        elif isinstance(voice, Mapping) and list(voice) == ["mix"]:
+            voice = fields["voice"] = VoiceMix.of(voice["mix"])
+        if not isinstance(voice, str | VoiceMix | None):
             raise RequestError(f"voice must be the name of a voice, got {voice!r}", "voice")
         return cls(**{name: value for name, value in fields.items() if value is not None})
 
@@ -150,8 +189,8 @@ class SpeechRequest(TextOptions):
     text: str = field(default="", kw_only=False)
     turns: Sequence[Turn] = ()  # a dialogue, instead of a text; the other fields are defaults of its turns
     voice: Annotated[
-        str | Voice | VoiceSource | None,
-        Spec(about="The name of a preset or an uploaded voice; in Python, also a `Voice`."),
+        str | Voice | VoiceSource | VoiceMix | None,
+        Spec(about="The name of a preset or an uploaded voice, or a mix of them; in Python, also a `Voice`."),
     ] = None
     language: Annotated[
         str, Spec(about="`auto`, or a language of the checkpoint: its name or its code (en, zh-CN).", max_chars=64)

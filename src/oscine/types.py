@@ -181,6 +181,10 @@ class _Engine(Protocol):
         in its manner (in-context cloning); without it, only the timbre is used. Blocks for up to a second: never call
         it from `deliver`. Raises VoiceError, OverloadedError or EngineError."""
 
+    def preset(self, name: str) -> Voice:
+        """A preset voice as the vector that stands for it, to mix with others. Blocks as `clone` does. Raises
+        VoiceError or EngineError."""
+
     def status(self) -> EngineStatus:
         """Slots, load and memory, without waiting for the engine."""
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +27,7 @@ _SHOWN_CHARS = 40  # of a transcript in `repr`
 # Of a file's header, before it is parsed: notes of the greatest length, escaped twice, have some 150 kB.
 _MAX_HEADER_BYTES = 2**18
 _MAX_HEADER_VALUES = 20_000  # commas and brackets; those in texts count too
+_SMALL_ANGLE = 1e-6  # in radians: directions nearer than this are the same
 MAX_SPEAKER_VALUE = 1e4  # far above any encoder's output, and far below where the model's sums overflow
 
 
@@ -163,6 +164,41 @@ class Voice:
             reason = "its header is not JSON" if isinstance(error, ValueError | RecursionError) else error
             raise VoiceError(f"{shown} is not a readable voice file: {reason}", "voice") from None
         return _from_file(tensors, metadata, shown)
+
+
+def blended(parts: Sequence[tuple[Voice, float]]) -> Voice:
+    """The voice between others, of which only the timbre counts: its direction lies on the arc between theirs, its
+    length is their mean. The order of the parts does not matter. Raises VoiceError."""
+    parts = sorted(parts, key=lambda part: (part[0].content_hash, part[1]))
+    if len({voice.content_hash for voice, _ in parts}) == 1:
+        return Voice(parts[0][0].speaker)
+    direction, length, weights = np.zeros(0), 0.0, 0.0
+    for voice, weight in parts:
+        vector = voice.speaker.astype(np.float64)
+        size = _length(vector)
+        if size == 0:
+            raise VoiceError("a voice whose speaker vector is all zeros cannot be mixed; leave it out", "voice")
+        weights += weight
+        share = weight / weights  # of what is mixed so far
+        length += (size - length) * share
+        direction = _between(direction, vector / size, share) if len(direction) else vector / size
+    return Voice((direction * length).astype(np.float32))
+
+
+def _between(start: npt.NDArray[Any], end: npt.NDArray[Any], share: float) -> npt.NDArray[Any]:
+    """The direction at this share of the arc between two."""
+    angle = 2 * np.arctan2(_length(end - start), _length(end + start))
+    if angle > np.pi - _SMALL_ANGLE:
+        message = "two voices of the mix point in opposite directions, so there is none between them; change a weight"
+        raise VoiceError(message, "voice")
+    if angle < _SMALL_ANGLE:
+        return start
+    mixed = (np.sin((1 - share) * angle) * start + np.sin(share * angle) * end) / np.sin(angle)
+    return mixed / _length(mixed)
+
+
+def _length(vector: npt.NDArray[Any]) -> float:
+    return float(np.sqrt((vector * vector).sum()))  # numpy's own sum: a BLAS may add in another order
 
 
 def _check_format(metadata: Mapping[str, str], shown: str) -> None:

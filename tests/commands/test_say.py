@@ -23,6 +23,7 @@ from oscine.speech.script import Script
 from oscine.text.segmenter import segment_text
 from oscine.text.spoken_text import SpokenText
 from oscine.types import AudioChunk, Deliver, ModelCard, Usage
+from oscine.voice import blended
 from tests.align.scripted_whisper import scripted_whisper
 from tests.commands.test_main import OSCINE, Ran, Shell, check_refusal, wav_samples
 from tests.file_length import assert_length
@@ -510,3 +511,15 @@ def test_an_aligner_that_fails_costs_only_the_subtitles(shell: Shell, whisper: P
     ran = shell("say", "Hello.", "-o", "out.wav", "--subtitles", "out.srt", "--aligner", whisper)
     assert ran.code == 1 and "no memory" in ran.err
     assert Path("out.wav").exists() and not Path("out.srt").exists()
+
+
+def test_a_mix_may_have_presets_and_voice_files(shell: Shell, engine: InstantEngine) -> None:
+    mine, preset = Voice(np.arange(8, dtype=np.float32)), engine.preset("ryan")
+    mine.save("me.safetensors")
+    mixed = blended([(mine, 3), (preset, 1)])
+    assert shell("say", "hello", "--voice", "me.safetensors(3)+ryan").code == 0
+    mix = {"mix": {"ryan": 1, "me.safetensors": 3}}
+    Path("dialogue.json").write_text(json.dumps([{"text": "Hi.", "voice": mix}]))
+    assert shell("say", "--script", "dialogue.json").code == 0
+    assert [request.voice for request in engine.requests] == [mixed, mixed]
+    check_refusal(shell("say", "hello", "--voice", "ryan(0)+me.safetensors"), 2, "the weight of 'ryan' in voice.mix")

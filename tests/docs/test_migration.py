@@ -12,7 +12,8 @@ import pytest
 
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
-from tests.server.scripted_engine import CARD, ScriptedEngine
+from oscine.voice import blended
+from tests.server.scripted_engine import CARD, ScriptedEngine, preset_vector
 from tests.server.serving import serving
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "migration.md").read_text("utf-8")
@@ -69,7 +70,9 @@ def test_fields_without_an_effect_are_named(client: httpx.Client) -> None:
 def test_kokoros_voices_stand_for_presets_and_its_model_for_any(engine: ScriptedEngine, client: httpx.Client) -> None:
     assert speak(client, voice="af_heart", model="kokoro").status_code == 200
     assert engine.submitted[-1].voice == "serena"
-    assert speak(client, voice="af_bella+af_sky").status_code == 400
+    answer = speak(client, voice="af_bella(2)+am_adam(1)")
+    assert answer.status_code == 200, answer.text
+    assert engine.submitted[-1].voice == blended([(preset_vector("serena"), 2), (preset_vector("ryan"), 1)])
     config = ServerConfig(voice_aliases={"af_heart": "sohee"}, default_format="wav")
     with (
         serving(build_app(engine, SERVED, config)) as url,

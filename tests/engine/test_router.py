@@ -213,6 +213,13 @@ def test_any_ready_engine_clones_a_voice():
         Router([Counted(ready=False)]).clone(b"clip")
 
 
+def test_any_ready_engine_has_the_vector_of_a_preset():
+    engines = [Counted(0, ready=False), Counted(1, error=EngineError("gone")), Counted(2)]
+    assert Router(engines).preset("ryan") == Voice(np.full(8, 4, np.float32))
+    with pytest.raises(EngineError, match="gone"):
+        Router(engines[:2]).preset("ryan")
+
+
 def test_status_sums_what_is_ready_and_stop_reaches_all():
     engines = [Counted(5), Counted(2), Counted(9, ready=False)]
     router = Router(engines)

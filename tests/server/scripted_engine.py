@@ -57,6 +57,12 @@ def spoken(text: str, seed: int, voice: str | Voice | None = None) -> bytes:
     return b"".join(frame(character, number, seed, voice) for number, character in enumerate(text))
 
 
+def preset_vector(name: str) -> Voice:
+    return Voice(
+        np.arange(8, dtype=np.float32) + zlib.crc32(name.encode()) % 100 * np.arange(8, 0, -1, dtype=np.float32)
+    )
+
+
 @dataclass(eq=False)
 class _Utterance:
     request: SpeechRequest
@@ -77,6 +83,7 @@ class ScriptedEngine:
     submitted: list[SpeechRequest] = field(default_factory=list)
     cancelled: int = 0
     clones: int = 0
+    presets: list[str] = field(default_factory=list)  # whose vectors were asked for
 
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
@@ -127,6 +134,10 @@ class ScriptedEngine:
         content = clip if isinstance(clip, bytes) else clip[0].tobytes()
         speaker = np.arange(8, dtype=np.float32) + zlib.crc32(content) % 1000
         return Voice(speaker) if transcript is None else Voice(speaker, np.zeros((2, 16), np.int64), transcript)
+
+    def preset(self, name: str) -> Voice:
+        self.presets.append(name)
+        return preset_vector(name)
 
     def status(self) -> EngineStatus:
         with self._changed:

@@ -81,6 +81,24 @@ def test_each_request_is_spoken_by_the_model_that_can_do_it(served: Served) -> N
             assert len(engine.submitted) == 1 and engine.submitted.pop().text == "Hello."
 
 
+def test_a_clip_with_instructions_is_cloned_by_one_model_and_spoken_by_another(served: Served) -> None:
+    asked = {"ref_audio": CLIP_URL, "ref_text": "some words", "instructions": "Whisper."}
+    cloned = served.clone.clone(DECODED)
+    for form in ({}, {"input": [{"text": "Hello."}]}):
+        answer = served.ask(**asked, **form)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["x-model"] == "preset" and "experimental: " in answer.headers["x-warning"]
+        assert answer.content == spoken("Hello.", 3, cloned)
+        request = served.preset.submitted.pop()
+        assert (request.voice, request.instructions) == (cloned, "Whisper.")
+    with served.live() as client:
+        assert client.configure(**asked, seed=3)["model"] == "preset"
+        assert client.say("Hello.").sound == spoken("Hello.", 3, cloned)
+    refused = served.ask(**asked, model="clone")
+    assert refused.status_code == 400 and "'preset' can" in refused.json()["error"]["message"]
+    assert served.clone.clones == 2 and not served.clone.submitted  # this test's own, and one for all requests
+
+
 def audio_of(events: str) -> bytes:
     return b"".join(base64.b64decode(event.get("audio", "")) for event in read_events(events))
 

@@ -58,6 +58,12 @@ def routed(cards: Sequence[ModelCard], **fields: Any) -> list[str]:
         ({"voice": "anna"}, ["base"]),
         ({"voice": "Bert"}, ["small-base"]),
         ({"voice": "anna", "instructions": "Whisper."}, ["preset"]),
+        ({"ref_audio": CLIP, "instructions": "Whisper."}, ["preset"]),
+        ({"voice": {"mix": {"anna": 1}}}, ["base"]),
+        ({"voice": {"mix": {"anna": 1, "vivian": 2}}}, ["preset"]),
+        ({"voice": "bert+ryan"}, ["small"]),
+        ({"voice": "alloy+bert"}, ["small"]),
+        ({"voice": "ryan+default"}, ["small", "preset"]),
         ({"speaker_embedding": [0.5] * 8, "instructions": "Whisper."}, ["preset"]),
         ({"model": "preset", "voice": "anna"}, ["preset"]),
         ({"language": "German", "instructions": "An old man."}, ["design"]),
@@ -134,6 +140,13 @@ def test_other_voices_go_to_a_custom_voice_model_only_where_no_base_can() -> Non
     assert routed((PRESET, DESIGN), voice="anna") == ["preset"]
     with pytest.raises(RequestError, match="CustomVoice checkpoint cannot clone"):
         routed((PRESET, DESIGN), ref_audio=CLIP)
+
+
+def test_a_mix_of_voices_of_different_sizes_is_refused() -> None:
+    with pytest.raises(RequestError, match="vectors have 4 or 8 numbers"):
+        routed(ALL, voice="anna+bert")
+    with pytest.raises(RequestError, match="'sohee'"):
+        routed(ALL, voice="anna+sohee")  # of the small model
 
 
 def test_of_equals_the_first_one_configured_is_chosen() -> None:

@@ -151,7 +151,9 @@ def say(
     ] = None,
     format_name: Annotated[str | None, typer.Option("--format", help="Format of standard output or of --file")] = None,
     model: Annotated[str, typer.Option("--model", "-m", help="Checkpoint folder, hub id, or 'demo'")] = "demo",
-    voice: Annotated[str | None, typer.Option(help="Name of a preset voice, or a voice file (.safetensors)")] = None,
+    voice: Annotated[
+        str | None, typer.Option(help="A preset voice, a voice file (.safetensors), or a mix: ryan(3)+me.safetensors")
+    ] = None,
     ref_audio: Annotated[Path | None, typer.Option(help="Clip of the voice to clone")] = None,
     ref_text: Annotated[str | None, typer.Option(help="Transcript of the clip")] = None,
     x_vector_only: Annotated[

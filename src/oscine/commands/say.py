@@ -28,7 +28,7 @@ from oscine.align.subtitles import subtitle_format, subtitles
 from oscine.align.word_split import TimedWord, written_words
 from oscine.commands.voices import clip_warnings
 from oscine.errors import OscineError, RequestError, VoiceError
-from oscine.request import SpeechRequest, Turn, naming_turn, turns_of
+from oscine.request import SpeechRequest, Turn, VoiceMix, naming_turn, turns_of
 from oscine.speech.capabilities import unsupported_script
 from oscine.speech.events import Speech, format_named, format_of, sound_device
 from oscine.text.options import TextLevel, asked_level
@@ -127,7 +127,7 @@ def with_voices(request: SpeechRequest, tts: Oscine) -> SpeechRequest:
     turns = []
     for index, turn in enumerate(request.turns):
         with naming_turn(index):
-            voice = choose_voice(tts, turn.voice, None, None, None) if isinstance(turn.voice, str) else None
+            voice = choose_voice(tts, turn.voice, None, None, None) if isinstance(turn.voice, str | VoiceMix) else None
             turns.append(replace(turn, voice=voice))
     return replace(request, turns=turns)
 
@@ -157,7 +157,7 @@ def load(model: str, device: str, dtype: Dtype, slots: int) -> Oscine:
 
 
 def choose_voice(
-    tts: Oscine, voice: str | None, ref_audio: Path | None, ref_text: str | None, save_voice: Path | None
+    tts: Oscine, voice: str | VoiceMix | None, ref_audio: Path | None, ref_text: str | None, save_voice: Path | None
 ) -> str | Voice | None:
     from oscine.voice import Voice
 
@@ -167,6 +167,10 @@ def choose_voice(
         if save_voice is not None:
             cloned.save(save_voice)
         return cloned
+    if isinstance(voice, str) and not os.path.isfile(voice):
+        voice = VoiceMix.named(voice) or voice
+    if isinstance(voice, VoiceMix):
+        return tts.mix({choose_voice(tts, str(name), None, None, None) or "": weight for name, weight in voice.parts})
     is_preset = voice is not None and voice.lower() in tts.voices
     if voice is not None and not is_preset and (voice.endswith(".safetensors") or os.path.isfile(voice)):
         return Voice.load(voice)

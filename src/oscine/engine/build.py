@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from oscine.audio.pcm import Samples
 from oscine.config import EngineConfig
 from oscine.engine.in_process import InProcessEngine
 from oscine.engine.policy import FRAME_S
@@ -33,6 +34,7 @@ from oscine.model.device import (
     total_bytes,
     usable_cpus,
 )
+from oscine.model.speech_model import SpeechModel
 from oscine.model.weights import load_model, weight_bytes
 from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.cloning import VoiceCloner
@@ -113,7 +115,12 @@ def _build(
     quantized = {"none": "", "fp8": "FP8 weights", "int8": "INT8 weights"}[config.quantize]
     parts = (describe_device(device), str(weights_dtype).removeprefix("torch."), kernels.name, quantized)
     described = ", ".join(filter(None, parts))
-    engine = InProcessEngine(runner, builder, tokenizer, config, cloner, device=described, launching=backend.launching)
+    engine = InProcessEngine(
+        *(runner, builder, tokenizer, config, cloner),
+        presets=_preset_vectors(speech_model),
+        device=described,
+        launching=backend.launching,
+    )
     try:
         with _fewer_slots_advised(budget.slots):
             warm_up(engine, config, progress)
@@ -121,6 +128,12 @@ def _build(
         engine.stop()
         raise
     return engine
+
+
+def _preset_vectors(model: SpeechModel) -> dict[str, Samples]:
+    """Read now, so that no later request waits for the device."""
+    rows = model.talker.code_embedding.weight.detach()
+    return {name: rows[row].float().cpu().numpy() for name, row in model.config.talker.speakers.items()}
 
 
 def _report_expected_speed(model_config: ModelConfig, config: EngineConfig, progress: ReportProgress) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from oscine.audio.pcm import Samples
 from oscine.config import EngineConfig
 from oscine.engine.admission import EndSession, PromptReady, SessionMessage, Shutdown, TextAppended
 from oscine.engine.loop import EngineLoop
@@ -20,7 +21,7 @@ from oscine.prompt.builder import PromptBuilder, StreamingPrompt
 from oscine.prompt.tokenizer import IncrementalTokenizer, Tokenizer
 from oscine.request import SpeechRequest
 from oscine.runner.runner import Runner
-from oscine.speech.capabilities import check_can_clone, check_text
+from oscine.speech.capabilities import check_can_clone, check_text, unknown_voice
 from oscine.types import AppendText, AudioChunk, Cancel, Command, Deliver, EndText, EngineStatus
 from oscine.voice import Voice
 
@@ -46,13 +47,15 @@ class InProcessEngine:
         config: EngineConfig,
         cloner: VoiceCloner | None = None,
         *,
+        presets: Mapping[str, Samples] | None = None,
         device: str = "",
         clock: Callable[[], float] = time.monotonic,
         launching: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """`launching` is the context manager of the runner's backend (runner/backend.py)."""
+        """`presets` has the vectors of the preset voices. `launching` is the context manager of the runner's backend
+        (runner/backend.py)."""
         self._builder, self._tokenizer, self._config, self._cloner = builder, tokenizer, config, cloner
-        self._device, self._clock = device, clock
+        self._device, self._clock, self._presets = device, clock, presets or {}
         positions = min(builder.config.talker.max_positions, config.memory.positions_per_slot)
         self._spec = StreamSpec(runner.sample_rate_hz, runner.samples_per_frame, runner.eos_id, positions)
         self.sample_rate_hz = runner.sample_rate_hz
@@ -112,6 +115,11 @@ class InProcessEngine:
             return self._cloner.clone(clip, transcript)
         except RuntimeError as error:  # of the device; none of our errors is one
             raise EngineError(f"the voice could not be cloned: {error}") from error
+
+    def preset(self, name: str) -> Voice:
+        if (vector := self._presets.get(name.lower())) is None:
+            raise unknown_voice(name, self.model_config.card(""))
+        return Voice(vector)
 
     def _submit_streaming(self, utterance_id: str, request: SpeechRequest, deliver: Deliver) -> None:
         def deliver_and_forget(chunk: AudioChunk) -> None:

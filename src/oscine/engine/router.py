@@ -81,6 +81,13 @@ class Router:
                 return self.engines[engine].clone(clip, transcript)
         raise tries.error()
 
+    def preset(self, name: str) -> Voice:
+        tries = _Tries(len(self.engines))
+        while (engine := self._choose(tries)) is not None:
+            with self._trying(engine, tries):
+                return self.engines[engine].preset(name)
+        raise tries.error()
+
     def send(self, utterance_id: str, command: Command) -> None:
         if engine := self._homes.get(utterance_id):
             engine.send(utterance_id, command)

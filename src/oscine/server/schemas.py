@@ -25,7 +25,7 @@ from pydantic_core import PydanticCustomError
 from oscine.audio.formats import MAX_PACKET_MS, MAX_VOLUME, MIN_PACKET_MS, FormatName
 from oscine.errors import FieldError, RequestError, nearest, shown_name, unknown_choice
 from oscine.fields import RequestField
-from oscine.request import MAX_TURNS, TURN_ALIASES, SpeechRequest, Turn, VoiceSource
+from oscine.request import MAX_TURNS, TURN_ALIASES, SpeechRequest, Turn, VoiceMix, VoiceSource, naming_turn
 from oscine.server.http.errors import MAX_COMPARED_CHARS, MAX_UNKNOWN_FIELDS, OTHER_NAMES, invalid_field
 from oscine.server.spellings import TaskName, meant_values
 from oscine.speech.capabilities import AUTO, KIND_NAMES
@@ -149,8 +149,20 @@ class LenientModel(BaseModel):
             raise invalid_field([error])
 
 
-class VoiceId(LenientModel):
-    id: Name
+Weights = Annotated[Any, WithJsonSchema({"type": "object", "additionalProperties": {"type": "number"}})]
+
+
+class VoiceObject(LenientModel):
+    """A voice by its name, or a mix of voices."""
+
+    id: Name | None = None
+    mix: Weights = Field(None, description='Voices with their weights, such as {"ryan": 0.6, "me": 0.4}.')
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.id is None) == (self.mix is None):
+            raise _bad_name("id", "a voice that is an object has either an id or a mix")
+        return self
 
 
 class Reference(LenientModel):
@@ -230,8 +242,10 @@ class TurnBody(_TurnFields):
     _has_text: ClassVar[bool] = True  # False: it may come later
     text: str | None = Field(None, description="What is said.")
     input: str | None = Field(None, description="Alias of `text`.")
-    voice: Name | VoiceId | None = Field(None, description="A preset, an uploaded voice, or one of OpenAI's names.")
-    speaker: Name | VoiceId | None = Field(None, description="Alias of `voice`.")
+    voice: Name | VoiceObject | None = Field(
+        None, description="A preset, an uploaded voice, one of OpenAI's names, or a mix."
+    )
+    speaker: Name | VoiceObject | None = Field(None, description="Alias of `voice`.")
     instruct: str | None = Field(None, max_length=4096, description="Alias of `instructions`.")
 
     @model_validator(mode="after")
@@ -247,15 +261,20 @@ class TurnBody(_TurnFields):
             raise _bad_name("text", "a turn must have a text")
         return self
 
-    def turn(self) -> Turn:
-        given = {name: value for name in Turn.fields() if (value := getattr(self, name)) is not None}
+    def turn(self, index: int | None = None) -> Turn:
+        """`index`: its place in a dialogue. Raises RequestError."""
+        given: dict[str, Any] = {name: value for name in Turn.fields() if (value := getattr(self, name)) is not None}
         if self.language is not None:
             given["language"] = language_name(self.language or AUTO)
-        return Turn(self.text or "", **{**given, "voice": _voice_name(self.voice)})
+        with naming_turn(index):
+            return Turn(self.text or "", **{**given, "voice": _voice_asked(self.voice)})
 
 
-def _voice_name(given: str | VoiceId | None) -> str | None:
-    return given.id if isinstance(given, VoiceId) else given
+def _voice_asked(given: str | VoiceObject | None) -> str | VoiceMix | None:
+    """Raises RequestError."""
+    if not isinstance(given, VoiceObject):
+        return given
+    return given.id if given.mix is None else VoiceMix.of(given.mix)
 
 
 Turns = Annotated[list[TurnBody], Field(min_length=1, max_length=MAX_TURNS, fail_fast=True)]
@@ -283,10 +302,10 @@ class VoiceOptions(_RequestFields):
     """All fields but the text and the kind of response: those of SpeechRequest, and what other APIs have."""
 
     model: Name | None = Field(None, description="A served name, or one of OpenAI's; see /v1/models.")
-    voice: Name | VoiceId | None = Field(
-        None, description="A preset, an uploaded voice, or one of OpenAI's names; see /v1/audio/voices."
+    voice: Name | VoiceObject | None = Field(
+        None, description="A preset, an uploaded voice, one of OpenAI's names, or a mix; see /v1/audio/voices."
     )
-    speaker: Name | VoiceId | None = Field(None, description="Alias of `voice`.")
+    speaker: Name | VoiceObject | None = Field(None, description="Alias of `voice`.")
     instruct: str | None = Field(None, max_length=4096, description="Alias of `instructions`.")
     lang_code: str | None = Field(None, max_length=64, description="Alias of `language`.")
     volume_multiplier: float | None = Field(None, ge=0, le=MAX_VOLUME, description="Alias of `volume`.")
@@ -372,7 +391,7 @@ class VoiceOptions(_RequestFields):
         if isinstance(text, str):
             given["text"] = text
         else:
-            given["turns"] = tuple(turn.turn() for turn in text)
+            given["turns"] = tuple(turn.turn(index) for index, turn in enumerate(text))
         return SpeechRequest(voice=self._voice(), **given)
 
     def _sampling(self) -> dict[str, Any]:
@@ -396,7 +415,7 @@ class VoiceOptions(_RequestFields):
                 values[f"{prefix}top_k"] = 1
         return values
 
-    def _voice(self) -> str | VoiceSource | None:
+    def _voice(self) -> str | VoiceSource | VoiceMix | None:
         clip, transcript = self._reference()
         if self.speaker_embedding is not None:
             if clip is not None:
@@ -409,7 +428,7 @@ class VoiceOptions(_RequestFields):
             raise RequestError("ref_text is the transcript of a clip; give the clip too, as ref_audio", "ref_text")
         if self.x_vector_only_mode:
             raise RequestError("x_vector_only_mode needs a clip; give it as ref_audio", "x_vector_only_mode")
-        return _voice_name(self.speaker if self.voice is None else self.voice)
+        return _voice_asked(self.speaker if self.voice is None else self.voice)
 
     def _reference(self) -> tuple[str | None, str | None]:
         """Returns the clip and its transcript."""

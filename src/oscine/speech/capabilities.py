@@ -19,7 +19,7 @@ from oscine.voice import Voice
 
 AUTO = "auto"  # the language: the model detects it from the text
 KIND_NAMES: dict[ModelKind, str] = {"custom_voice": "CustomVoice", "voice_design": "VoiceDesign", "base": "Base"}
-_CLIP_PARAMS = ("ref_audio", "audio_sample")  # fields whose voice is made from a clip
+CLIP_PARAMS = ("ref_audio", "audio_sample")  # fields whose voice is made from a clip
 _TEXT_MODES: tuple[TextMode, ...] = ("whole", "streaming")
 
 # For checkpoints that list none of their own: the published ones follow instructions in any words.
@@ -70,6 +70,7 @@ class Needs:
     any_preset: bool = False  # the voice has one of OpenAI's names, which every CustomVoice checkpoint knows
     clone_param: str | None = None  # the field that asks for a cloned voice: a clip, an embedding, an uploaded voice
     speaker_width: int | None = None  # of the embedding or the uploaded voice
+    mixed: tuple[str, ...] = ()  # presets of a mix, all of which it must have
     instructions: str | None = None
     language: str = AUTO
 
@@ -79,10 +80,13 @@ def check_needs(needs: Needs, card: ModelCard) -> None:
     if needs.kind not in (None, card.kind):
         raise RequestError(f"this checkpoint is {KIND_NAMES[card.kind]}, not {KIND_NAMES[needs.kind]}", "task_type")
     if needs.clone_param is not None:
-        check = check_can_clone if needs.clone_param in _CLIP_PARAMS else check_takes_voices
+        check = check_can_clone if needs.clone_param in CLIP_PARAMS else check_takes_voices
         check(card, needs.clone_param)
         if needs.speaker_width is not None:
             check_speaker_width(needs.speaker_width, card, needs.clone_param)
+        for name in needs.mixed:
+            if name not in card.speakers:
+                raise unknown_voice(name, card)
     else:
         _resolve_voice(needs.voice, card)
     _check_instructions(needs.instructions, card)
@@ -130,6 +134,11 @@ def check_can_clone(card: ModelCard, param: str = "ref_audio") -> None:
         raise VoiceError(
             f"this {KIND_NAMES[card.kind]} checkpoint cannot clone; use a Base checkpoint, or {others}", param
         )
+
+
+def can_clone_for(cloner: ModelCard, card: ModelCard) -> bool:
+    """Whether one checkpoint makes voices from clips that another can speak with."""
+    return cloner.clones and card.takes_voices and cloner.speaker_width == card.speaker_width
 
 
 def check_takes_voices(card: ModelCard, param: str) -> None:

@@ -15,11 +15,11 @@ from typing import Any, Literal, NamedTuple
 from oscine.errors import EngineError, NotFoundError, NotReadyError, RequestError
 from oscine.process.resources import Ledger
 from oscine.request import SpeechRequest
-from oscine.speech.capabilities import KIND_NAMES, Needs
+from oscine.speech.capabilities import KIND_NAMES, Needs, can_clone_for
 from oscine.speech.cloned_voices import ClonedVoices, Transcribe
 from oscine.speech.routing import AskedModel, choose_models, find_name, needs_of
 from oscine.speech.voice_store import VoiceStore
-from oscine.speech.voices import VoiceResolver, reserved_names
+from oscine.speech.voices import MixedVoices, VoiceResolver, reserved_names
 from oscine.types import EngineHealth, EngineState, EngineStatus, ModelCard, SpeechEngine
 from oscine.voice import Voice
 
@@ -99,6 +99,7 @@ class ServedModel:
         self.card, self.engine, self.health = loaded.card, loaded.engine, loaded.health
         self.voices = VoiceResolver(loaded.card, store, voice_aliases)
         self.cloned_voices = ClonedVoices(loaded.engine, ledger, transcribe)
+        self.mixed_voices = MixedVoices(loaded.card, loaded.engine, self.voices, ledger)
         self.metrics = meter_of(loaded.card)
         self.created_s = int(time.time())
         self.removing = False  # takes no new streams
@@ -245,6 +246,12 @@ class ModelRegistry:
         cards = choose_models(needs, self.cards, named.name if named else None, self._store.names)
         models = [self._models[card.name] for card in cards]
         return models[0] if len(models) == 1 else next((model for model in models if model.is_ready), models[0])
+
+    def cloner_of(self, model: ServedModel) -> ServedModel:
+        """The model that makes a voice from a clip for this one: itself, or a Base of the same width. A model that no
+        other can clone for is returned too."""
+        others = [one for one in self if can_clone_for(one.card, model.card) and not one.removing]
+        return model if model.card.clones or not others else next((one for one in others if one.is_ready), others[0])
 
     def figures(self) -> Iterator[EngineFigures]:
         for model in self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from oscine.audio.encoders import Format, checked_format, packet_bytes
 from oscine.audio.formats import FormatName
 from oscine.config import ServerConfig
 from oscine.errors import ConfigError, RequestError, TooLargeError
-from oscine.request import RANDOM_SEED, SpeechRequest, Turn, VoiceSource, naming_turn
+from oscine.request import RANDOM_SEED, SpeechRequest, Turn, VoiceMix, VoiceSource, naming_turn
 from oscine.speech.capabilities import (
     AUTO,
     check_can_clone,
@@ -113,9 +113,15 @@ class SpeechPlan:
 
 
 class SpeechPlanner:
-    def __init__(self, config: ServerConfig, clip_policy: ClipPolicy, aligner: AsyncAligner | None = None) -> None:
-        """Raises ConfigError."""
-        self._clip_policy, self._aligner = clip_policy, aligner
+    def __init__(
+        self,
+        config: ServerConfig,
+        clip_policy: ClipPolicy,
+        aligner: AsyncAligner | None = None,
+        cloner_of: Callable[[ServedModel], ServedModel] = lambda model: model,
+    ) -> None:
+        """`cloner_of` finds the model that makes voices from clips for another. Raises ConfigError."""
+        self._clip_policy, self._aligner, self._cloner_of = clip_policy, aligner, cloner_of
         self._texts, self._files = clip_policy.ledger.pool("text"), clip_policy.ledger.pool("voice_file")
         self._level = config.text_level or ("spoken" if config.normalize else None)
         self._text_defaults = TextOptions(
@@ -211,7 +217,7 @@ class SpeechPlanner:
         if turn.voice is not None:
             voice, _ = await self._voice(plan.model, turn.voice)
         times_words = plan.words is not None
-        assert not isinstance(voice, VoiceSource)
+        assert not isinstance(voice, VoiceSource | VoiceMix)
         return await self._turn(plan.model, request, index, turn, voice, plan.seed, times_words)
 
     async def _turn(
@@ -282,7 +288,7 @@ class SpeechPlanner:
         return StreamingPreparation(request, language, config)
 
     async def _voice(
-        self, model: ServedModel, asked: str | Voice | VoiceSource | None
+        self, model: ServedModel, asked: str | Voice | VoiceSource | VoiceMix | None
     ) -> tuple[str | Voice | None, tuple[str, ...]]:
         """Finds the voice, or makes it. Also returns warnings about the clip."""
         if isinstance(asked, VoiceSource):
@@ -290,15 +296,21 @@ class SpeechPlanner:
                 check_takes_voices(model.card, asked.param)
                 check_speaker_width(len(asked.embedding), model.card, asked.param)
                 return Voice.from_embedding(asked.embedding), ()
-            check_can_clone(model.card, asked.param)
+            cloner = self._cloner_of(model)
+            check_can_clone(cloner.card, asked.param)
             assert asked.clip is not None
+            transcript = asked.transcript if cloner is model else None  # only the timbre is spoken with
             # Without a name for the clip: it is gone before its voice is made.
-            return await model.cloned_voices.get(await fetch_clip(asked.clip, self._clip_policy), asked.transcript)
+            return await cloner.cloned_voices.get(await fetch_clip(asked.clip, self._clip_policy), transcript)
         if isinstance(asked, Voice) or model.card.kind == "voice_design":
             return (asked if isinstance(asked, Voice) else None), ()
-        if model.voices.is_preset(asked):
-            return model.voices.resolve(asked), ()
-        return await self._files.run(model.voices.resolve, asked), ()
+        if not isinstance(asked, VoiceMix):
+            quick = model.voices.is_preset(asked)
+            found = model.voices.resolve(asked) if quick else await self._files.run(model.voices.resolve, asked)
+            if not isinstance(found, VoiceMix):
+                return found, ()
+            asked = found
+        return await model.mixed_voices.get(asked), ()
 
 
 def _is_experimental(voice: object, card: ModelCard) -> bool:

@@ -2,11 +2,12 @@
 
 | the request has                                   | kinds that can do it, best first                              |
 |---------------------------------------------------|---------------------------------------------------------------|
-| a clip                                            | Base                                                          |
+| a clip                                            | Base; with instructions CustomVoice, and a Base clones for it |
 | an embedding, an uploaded voice                   | Base; CustomVoice where no Base can, and with instructions    |
 | a preset's name                                   | CustomVoice with this preset                                  |
 | instructions and no voice (a description)         | VoiceDesign, CustomVoice                                      |
 | instructions and one of OpenAI's voice names      | CustomVoice, VoiceDesign                                      |
+| a mix of voices                                   | as an uploaded voice; CustomVoice with all presets in it      |
 | none of these                                     | CustomVoice                                                   |
 
 Of several models of a kind, the first one that was configured. All functions here are pure.
@@ -17,11 +18,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from oscine.errors import NotFoundError, RequestError, VoiceError, shown_name, unknown_choice
-from oscine.request import SpeechRequest, VoiceSource, naming_turn
-from oscine.speech.capabilities import KIND_NAMES, Needs, check_needs
-from oscine.speech.voices import DEFAULT_VOICE, OPENAI_VOICES, is_foreign_voice
+from oscine.request import SpeechRequest, VoiceMix, VoiceSource, naming_turn
+from oscine.speech.capabilities import CLIP_PARAMS, KIND_NAMES, Needs, can_clone_for, check_needs
+from oscine.speech.voices import DEFAULT_VOICE, OPENAI_VOICES, is_foreign_voice, mix_named
 from oscine.types import ModelCard, ModelKind
 from oscine.voice import Voice
 
@@ -90,6 +92,8 @@ def needs_of(
         return replace(needs, clone_param=source.param, speaker_width=width)
     if isinstance(source, Voice):
         return replace(needs, clone_param="voice", speaker_width=len(source.speaker))
+    if isinstance(source, VoiceMix):
+        return _needs_of_mix(request, source, model, cards, find_voice, voice_aliases)
     voice = (source or DEFAULT_VOICE)[:80].lower()
     if voice_aliases and not any(voice in card.speakers for card in cards):
         voice = voice_aliases.get(voice, voice)
@@ -97,9 +101,34 @@ def needs_of(
         return replace(needs, voice=voice)
     if voice != DEFAULT_VOICE and (uploaded := find_voice(voice)) is not None:
         return replace(needs, clone_param="voice", speaker_width=len(uploaded.speaker))
+    if mix := mix_named(voice, source):
+        return _needs_of_mix(request, mix, model, cards, find_voice, voice_aliases)
     if is_foreign_voice(voice):
         return replace(needs, any_preset=True)
     return needs if voice == DEFAULT_VOICE else replace(needs, voice=voice)  # no model has it
+
+
+def _needs_of_mix(request: SpeechRequest, mix: VoiceMix, *how: Any) -> Needs:
+    """What all voices of the mix need together: the presets that it names, and room for a vector."""
+    alone = [needs_of(replace(request, voice=voice), *how) for voice, _ in mix.parts]
+    widths = {one.speaker_width for one in alone if one.speaker_width is not None}
+    if len(widths) > 1:
+        message = (
+            f"the voices of the mix are of different checkpoints: their vectors have {_listed(sorted(widths))} numbers"
+        )
+        raise VoiceError(f"{message}; mix voices of one checkpoint", "voice")
+    presets = tuple(one.voice for one in alone if one.voice is not None)
+    any_preset = any(one.clone_param is None and one.voice is None for one in alone)
+    kind = alone[0].kind or ("custom_voice" if any_preset else None)
+    return replace(
+        alone[0],
+        kind=kind,
+        voice=None,
+        any_preset=False,
+        clone_param="voice",
+        speaker_width=next(iter(widths), None),
+        mixed=presets,
+    )
 
 
 def choose_models(
@@ -127,7 +156,7 @@ def _able(
     needs: Needs, cards: Sequence[ModelCard], named: str | None, uploaded_names: Callable[[], Iterable[str]]
 ) -> list[ModelCard]:
     """The models that can do it, in their order; with `named`, this one alone. Raises RequestError if there is none."""
-    reasons = {card.name: _reason(_without_voice(needs, card, cards, named), card) for card in cards}
+    reasons = {card.name: _reason(_needs_from(needs, card, cards, named), card) for card in cards}
     able = [card for card in cards if reasons[card.name] is None]
     if named is not None:
         chosen = [card for card in able if card.name == named]
@@ -147,8 +176,12 @@ def _best_first(needs: Needs, able: list[ModelCard]) -> list[ModelCard]:
     return sorted(able, key=lambda card: card.kind != first)  # keeps the configured order of equals
 
 
-def _without_voice(needs: Needs, card: ModelCard, cards: Sequence[ModelCard], named: str | None) -> Needs:
-    """A VoiceDesign model that must speak the request ignores the voice's name: some clients always send one."""
+def _needs_from(needs: Needs, card: ModelCard, cards: Sequence[ModelCard], named: str | None) -> Needs:
+    """What the request needs of this model. With instructions, which no Base follows, a clip's voice may be made by
+    another model. A VoiceDesign model that must speak the request ignores the voice's name: some clients always send
+    one."""
+    if needs.instructions and needs.clone_param in CLIP_PARAMS and any(can_clone_for(one, card) for one in cards):
+        return replace(needs, clone_param="voice")
     must = named == card.name or needs.kind == card.kind or all(other.kind == card.kind for other in cards)
     if card.kind != "voice_design" or not must:
         return needs
@@ -188,5 +221,5 @@ def _none_can(
     return RequestError(f"no served model can do this. {listed}", params.pop() if len(params) == 1 else None)
 
 
-def _listed(names: Iterable[str]) -> str:
+def _listed(names: Iterable[object]) -> str:
     return " or ".join(repr(name) for name in names)

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from oscine.errors import EngineError, RequestError
-from oscine.request import SpeechRequest, Turn, naming_turn
+from oscine.request import SpeechRequest, Turn, VoiceMix, naming_turn
 from oscine.speech.capabilities import resolve_request
 from oscine.speech.events import SpokenTurn
 from oscine.text.options import text_language
@@ -100,7 +100,8 @@ def spoken_turn(index: int, turn: Turn, request: SpeechRequest, card: ModelCard,
     checkpoint cannot speak."""
     preset = resolve_request(request, card).speaker
     asked = default_voice if turn.voice is None else turn.voice
-    return SpokenTurn(index, asked if isinstance(asked, str) else preset, turn.pause_s, request)
+    name = str(asked) if isinstance(asked, str | VoiceMix) else preset
+    return SpokenTurn(index, name, turn.pause_s, request)
 
 
 def prepare_turns(

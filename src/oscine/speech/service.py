@@ -53,7 +53,7 @@ class SpeechService:
             max_bytes=config.max_clip_bytes,
             ledger=self.ledger,
         )
-        self.planner = SpeechPlanner(config, self.clip_policy, self.aligner)
+        self.planner = SpeechPlanner(config, self.clip_policy, self.aligner, self.models.cloner_of)
         self.phrases = PhraseCache(config.phrase_cache_bytes)
         self.encode_pool = ThreadPoolExecutor(_ENCODE_THREADS, "oscine-encode")
 

@@ -1,18 +1,23 @@
-"""Resolves the voice names of requests: presets, aliases, uploaded voices, and names of other systems."""
+"""Resolves the voice names of requests: presets, aliases, uploaded voices, mixes, and names of other systems."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
 
+from cachetools import LRUCache
+
 from oscine.errors import VoiceError, nearest
-from oscine.speech.capabilities import unknown_voice
+from oscine.process.resources import Ledger
+from oscine.request import VoiceMix
+from oscine.speech.capabilities import check_speaker_width, check_takes_voices, unknown_voice
 from oscine.speech.voice_store import VoiceStore
-from oscine.types import ModelCard
-from oscine.voice import Voice
+from oscine.types import ModelCard, SpeechEngine
+from oscine.voice import Voice, blended
 
 DEFAULT_VOICE = "default"
 _MAX_CHOICES = 32  # in an error message
+_MAX_MIXES = 256  # that are kept; up to 16 kB each
 
 
 def voice_aliases(speakers: Sequence[str]) -> dict[str, str]:
@@ -25,6 +30,13 @@ def voice_aliases(speakers: Sequence[str]) -> dict[str, str]:
 def reserved_names(speakers: Sequence[str], aliases: Collection[str] = ()) -> frozenset[str]:
     """Names that an uploaded voice cannot have. `aliases` are the operator's."""
     return frozenset({DEFAULT_VOICE, *OPENAI_VOICES, *aliases, *(speaker.lower() for speaker in speakers)})
+
+
+def mix_named(key: str, name: object) -> VoiceMix | None:
+    """The mix that a voice's name stands for. `key` is the name as it is looked up, cut to the length of a voice's
+    name, or what an alias stands for. Raises RequestError."""
+    whole = name if isinstance(name, str) and name.lower().startswith(key) else key
+    return VoiceMix.named(whole)
 
 
 class VoiceResolver:
@@ -48,8 +60,9 @@ class VoiceResolver:
         must not run on the event loop."""
         return (name or DEFAULT_VOICE).lower() in self._looked_up
 
-    def resolve(self, name: str | None) -> str | Voice | None:
-        """Returns a preset's name, an uploaded voice, or None for the checkpoint's default. Raises VoiceError."""
+    def resolve(self, name: str | None) -> str | Voice | VoiceMix | None:
+        """Returns a preset's name, an uploaded voice, the mix that the name stands for, or None for the checkpoint's
+        default. Raises VoiceError."""
         asked = (name or DEFAULT_VOICE)[:80].lower()  # longer than any valid name
         key = self._own.get(asked, asked)
         if key == DEFAULT_VOICE:
@@ -59,6 +72,8 @@ class VoiceResolver:
         stored = self.store.get(key)
         if stored is not None:
             return stored.voice
+        if mix := mix_named(key, name):
+            return mix
         if speaker := self._openai.get(key) or nearest_voice(key, self._card.speakers):
             return speaker
         choices = [*(self.store.names() if self._card.takes_voices else ()), *self.aliases]
@@ -67,6 +82,42 @@ class VoiceResolver:
         alias = "" if key == asked else f"; server.voice_aliases has it for {asked!r}"
         error = unknown_voice(key, self._card, choices)
         raise VoiceError(f"{error}{alias}; GET /v1/audio/voices lists all voices", "voice")
+
+
+class MixedVoices:
+    """Mixes voices, and keeps recent mixes. The engine is asked once for the vector of each preset. For one event
+    loop."""
+
+    def __init__(self, card: ModelCard, engine: SpeechEngine, resolver: VoiceResolver, ledger: Ledger) -> None:
+        self._card, self._engine, self._resolver = card, engine, resolver
+        self._presets: dict[str, Voice] = {}
+        self._mixes: LRUCache[tuple[tuple[str, float], ...], Voice] = LRUCache(_MAX_MIXES)
+        self._files, self._clones = ledger.pool("voice_file"), ledger.pool("clone")
+
+    async def get(self, mix: VoiceMix) -> Voice:
+        """Raises VoiceError about a part, and OverloadedError if too many voices are being made."""
+        check_takes_voices(self._card, "voice")
+        parts = []
+        for asked, weight in mix.parts:
+            voice = await self._voice(asked) if isinstance(asked, str) else asked
+            check_speaker_width(len(voice.speaker), self._card)
+            parts.append((voice, weight))
+        key = tuple(sorted((voice.content_hash, weight) for voice, weight in parts))
+        if (mixed := self._mixes.get(key)) is None:
+            mixed = self._mixes[key] = blended(parts)  # eight voices take 0.2 ms
+        return mixed
+
+    async def _voice(self, name: str) -> Voice:
+        quick = self._resolver.is_preset(name)
+        part = self._resolver.resolve(name) if quick else await self._files.run(self._resolver.resolve, name)
+        if isinstance(part, Voice):
+            return part
+        if not self._card.speakers:  # and the name is that of the default voice
+            raise unknown_voice(name, self._card)
+        preset = part if isinstance(part, str) else self._card.speakers[0]
+        if (voice := self._presets.get(preset)) is None:
+            voice = self._presets[preset] = await self._clones.run(self._engine.preset, preset)
+        return voice
 
 
 # What other systems call voices and languages.

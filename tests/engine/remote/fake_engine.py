@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from oscine import errors, types
-from oscine.errors import EngineError, OscineError, OverloadedError, RequestError
+from oscine.errors import EngineError, OscineError, OverloadedError, RequestError, VoiceError
 from oscine.request import SpeechRequest
 from oscine.types import AppendText, AudioChunk, Cancel, ClipData, Command, Deliver, EngineStatus
 from oscine.voice import Voice
@@ -152,6 +152,11 @@ class FakeEngine:
         assert isinstance(clip, tuple)
         speaker = np.array([clip[1], len(clip[0])], np.float32) / 1000
         return Voice(speaker) if transcript is None else Voice(speaker, np.zeros((1, 16), np.int64), transcript)
+
+    def preset(self, name: str) -> Voice:
+        if name == "stranger":
+            raise VoiceError("unknown voice 'stranger'", "voice")
+        return Voice(np.full(2, len(name), np.float32))
 
     def status(self) -> EngineStatus:
         with self._changed:

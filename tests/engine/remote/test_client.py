@@ -170,6 +170,12 @@ def test_a_cloned_voice_arrives_unchanged(shared, transcript):
     assert held() is None, "the client keeps no voice"
 
 
+def test_a_presets_vector_arrives_and_an_unknown_name_is_refused(shared):
+    assert shared.preset("ryan") == FakeEngine().preset("ryan")
+    with pytest.raises(VoiceError, match="unknown voice 'stranger'"):
+        shared.preset("stranger")
+
+
 def test_cloning_delays_no_stream(shared, tmp_path):
     begun, words = tmp_path / "begun", f"hold {tmp_path}"
     with ThreadPoolExecutor(2) as pool:

@@ -51,7 +51,7 @@ def start():
 def test_a_clone_that_takes_too_long_or_kills_the_worker_is_an_error(start):
     engine = start(replace(CONFIG, clone_s=0.3))
     clip = (np.full(16000, 0.5, np.float32), 16000)
-    with pytest.raises(EngineError, match=r"did not clone the voice within 0\.3 s"):
+    with pytest.raises(EngineError, match=r"did not make the voice within 0\.3 s"):
         engine.clone(clip, "sleep 600")
     engine = start()
     with pytest.raises(EngineError, match="SIGKILL"):

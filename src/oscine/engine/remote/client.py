@@ -8,7 +8,7 @@ import contextlib
 import logging
 import secrets
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -119,14 +119,21 @@ class EngineClient:
         """Decodes the clip in this process, so that decoding delays no frame."""
         read = read_clip(clip, REFERENCE_CLIP)
         check_reference(read)
+        packed = read.samples.tobytes(), read.rate_hz, wire.pack("ref_text", transcript)
+        return self._voice(lambda clone_id: wire.Clone(clone_id, *packed))
+
+    def preset(self, name: str) -> Voice:
+        return self._voice(lambda clone_id: wire.Preset(clone_id, name))
+
+    def _voice(self, message_of: Callable[[str], wire.Clone | wire.Preset]) -> Voice:
         clone_id, voice = secrets.token_hex(8), Future[Voice]()
-        message = wire.Clone(clone_id, read.samples.tobytes(), read.rate_hz, wire.pack("ref_text", transcript))
+        message = message_of(clone_id)
         self._clones[clone_id] = voice
         try:
             self._supervisor.send(message, only_if_ready=True)
             return voice.result(self._config.clone_s)
         except TimeoutError:
-            reason = f"the engine did not clone the voice within {self._config.clone_s:g} s; try again"
+            reason = f"the engine did not make the voice within {self._config.clone_s:g} s; try again"
             raise EngineError(reason) from None
         finally:
             self._clones.pop(clone_id, None)

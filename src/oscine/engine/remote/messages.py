@@ -75,6 +75,13 @@ class Clone(_Message, frozen=True):
     transcript: Any  # packed
 
 
+class Preset(_Message, frozen=True):
+    """Asks for the vector of a preset voice, which a CloneResult brings."""
+
+    clone_id: str
+    name: str
+
+
 class Ping(_Message, frozen=True):
     pass
 
@@ -122,7 +129,7 @@ class Pong(_Message, frozen=True):
     status: EngineStatus
 
 
-ToWorker = Submit | SendCommand | Clone | Ping | StopWorker
+ToWorker = Submit | SendCommand | Clone | Preset | Ping | StopWorker
 FromWorker = BuildProgress | Ready | BuildFailed | SubmitResult | Chunk | CloneResult | Pong
 
 

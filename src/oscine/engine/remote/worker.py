@@ -89,8 +89,8 @@ class EngineServer:
                 self._submit(engine, message)
             case wire.SendCommand():
                 self._pass_command(engine, message)
-            case wire.Clone():
-                self._cloning.submit(self._clone, engine, message)
+            case wire.Clone() | wire.Preset():
+                self._cloning.submit(self._make_voice, engine, message)
             case wire.Ping():
                 self._send(wire.Pong(engine.status()))
             case wire.StopWorker(drain_s):
@@ -129,10 +129,13 @@ class EngineServer:
             with self._lock:
                 self._end(message.utterance_id, utterance, error)
 
-    def _clone(self, engine: LocalEngine, message: wire.Clone) -> None:
+    def _make_voice(self, engine: LocalEngine, message: wire.Clone | wire.Preset) -> None:
         try:
-            clip = (np.frombuffer(message.samples, np.float32), message.rate_hz)
-            voice = engine.clone(clip, wire.unpack(message.transcript))
+            if isinstance(message, wire.Preset):
+                voice = engine.preset(message.name)
+            else:
+                clip = (np.frombuffer(message.samples, np.float32), message.rate_hz)
+                voice = engine.clone(clip, wire.unpack(message.transcript))
             self._send(wire.CloneResult(message.clone_id, wire.pack("voice", voice)))
         except Exception as error:
             self._send(wire.CloneResult(message.clone_id, error=_reported(error)))

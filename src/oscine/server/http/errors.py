@@ -190,8 +190,8 @@ def _joined(path: Sequence[str]) -> str:
 def _path(loc: tuple[str | int, ...]) -> list[str]:
     """Drops the components that FastAPI and pydantic add: the body, and the type that was tried."""
     names = [str(name) for name in (loc[1:] if loc[:1] == ("body",) else loc)]
-    tried = ("str", "constrained-str", "VoiceId")
-    return [name for name in names if name not in tried and not name.startswith(("list[", "function-wrap["))]
+    tried = ("str", "constrained-str", "VoiceObject")
+    return [name for name in names if name not in tried and not name.startswith(("list[", "function-"))]
 
 
 def error_headers(error: ApiError) -> dict[str, str]:
