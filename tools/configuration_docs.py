@@ -73,10 +73,12 @@ declared in `speech/limits.py`). A request beyond a limit gets 429 with `Retry-A
 whose. A WebSocket's message beyond it ends the connection with 1013. The metrics `oscine_held_bytes`, `oscine_jobs` and
 `oscine_refused_total` have the label `kind`.
 
-Limits per client address are off: a proxy, or a service with hundreds of listeners, is one address. So are most limits
-per key. To divide the memory among clients, set `server.bytes_per_key`, `server.bytes_per_address`,
-`server.jobs_per_key` and `server.jobs_per_address`, which hold for each kind. The address is that of the connection or,
-if it comes from one of `server.forwarded_allow_ips`, the one in `X-Forwarded-For`.
+One client address may hold three quarters of each limit, so that others have room beside it. Keys have no limits but
+those of the table. `server.bytes_per_key`, `server.bytes_per_address`, `server.jobs_per_key` and
+`server.jobs_per_address` hold for each kind; set the second and the fourth to large numbers to switch them off. The
+address is that of the connection or, if it comes from one of `server.forwarded_allow_ips`, the one in
+`X-Forwarded-For`. Threads serve keys, or addresses without keys, in turn. All bytes together are at most {total} MiB by
+default, beside some 100 MiB that the front end takes by itself.
 
 | kind | what counts | in all | per key | from |
 |---|---|---|---|---|
@@ -132,15 +134,16 @@ def page() -> str:
 
 
 def limits() -> str:
-    rows = []
-    for limit in limits_of(ServerConfig()):
+    rows, found = [], limits_of(ServerConfig())
+    total = sum(limit.in_all for limit in found if not limit.threads) // 2**20
+    for limit in found:
         settings = ", ".join(f"`server.{name}`" for name in limit.settings)
         threads = counted(limit.threads, "thread")
         key = limit.shown(limit.per_key) if limit.per_key else "-"
         rows.append(
             f"| `{limit.kind}` | {limit.covers} | {limit.shown(limit.in_all)} | {key} | {settings or threads} |\n"
         )
-    return LIMITS + "".join(rows)
+    return LIMITS.format(total=total) + "".join(rows)
 
 
 def table(fields: Iterable[tuple[str, FieldInfo, Any]]) -> str:

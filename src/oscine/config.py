@@ -366,13 +366,13 @@ class ServerConfig:
     )
     max_body_bytes: Int = _number(32 * 2**20, 1024, 2**40, "Size of a request body.")
     max_bytes_in_flight: Int = _number(
-        256 * 2**20,
+        128 * 2**20,
         2**20,
         2**40,
         "Size of all large request bodies (above 64 KiB) together, and of all large answers that are not read yet.",
     )
     max_collected_bytes: Int = _number(
-        512 * 2**20, 2**20, 2**40, "Size of all audio that is collected into whole files and not sent yet."
+        384 * 2**20, 2**20, 2**40, "Size of all audio that is collected into whole files and not sent yet."
     )
     collected_bytes_per_key: Int = _number(256 * 2**20, 2**20, 2**40, "The same per API key.")
     phrase_cache_bytes: Int = _number(
@@ -385,12 +385,15 @@ class ServerConfig:
         None,
         2**20,
         2**40,
-        "The same per client address (IPv6: per /64 network). Behind a proxy, only with forwarded_allow_ips.",
+        "The same per client address (IPv6: per /64 network). None: three quarters of the limit of all clients. Behind "
+        "a proxy, set forwarded_allow_ips, or all clients have the proxy's address.",
     )
     jobs_per_key: Int | None = _number(
         None, 1, _MANY, "Jobs of each kind (docs/reliability.md) that one API key may have. None: no limit."
     )
-    jobs_per_address: Int | None = _number(None, 1, _MANY, "The same per client address.")
+    jobs_per_address: Int | None = _number(
+        None, 1, _MANY, "The same per client address. None: three quarters of the limit of all clients."
+    )
     max_clip_bytes: Int = _number(10 * 2**20, 1024, 2**40, "Size of a reference clip.")
     max_batch_items: Int = _number(32, 1, _MANY, "Items of a batch request.")
     segment_chars: Int = _number(400, 50, 10_000, "Long texts are split into segments of about this many characters.")
@@ -421,6 +424,12 @@ class ServerConfig:
         description="Folder of a Whisper model in CTranslate2's format, for word timestamps. None: there are none.",
     )
     aligner_threads: Int = _number(1, 1, 256, "CPU threads of the aligner.")
+    aligner_wait_s: Float = _number(
+        5.0,
+        0,
+        _DAY_S,
+        "How long the end of a response waits for the times of its words, beside a quarter of the length of its audio.",
+    )
     allowed_hosts: Strings = Field(
         default=(),
         description="Names of the server that requests may use, such as speech.example.com, *.example.com or, on one "
@@ -466,7 +475,7 @@ class ServerConfig:
     )
     kept_files_s: Float = _number(600.0, 1, _DAY_S, "How long the URL of a finished file works (DashScope over HTTP).")
     kept_files_bytes: Int = _number(
-        256 * 2**20, 0, 2**40, "Size of all such files, in memory; 0: none are kept, and the URLs are data: URLs."
+        96 * 2**20, 0, 2**40, "Size of all such files, in memory; 0: none are kept, and the URLs are data: URLs."
     )
     kept_files_bytes_per_key: Int = _number(64 * 2**20, 0, 2**40, "The same per API key.")
     cors_origins: Strings = Field(default=(), description="Origins of web pages that may call the API.")

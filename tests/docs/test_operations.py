@@ -10,6 +10,7 @@ import python_docs
 from oscine.config import ServerConfig
 from oscine.server.http.api_keys import ApiKeys
 from oscine.server.http.metrics import Metrics
+from oscine.speech.limits import ledger_of
 from oscine.speech.phrase_cache import PhraseCache
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -30,7 +31,7 @@ def test_the_page_of_the_python_api_is_up_to_date() -> None:
 
 def test_every_metric_is_documented_with_its_type_and_no_other_is() -> None:
     metrics = Metrics(tuple)
-    metrics.watch_phrases(PhraseCache(0))
+    metrics.watch_phrases(PhraseCache(0, ledger_of(ServerConfig())["phrase"]))
     metrics.watch_keys(ApiKeys(ServerConfig()))
     exposed = {(exposed_name(family), family.type) for family in metrics.registry.collect()}
     rows = re.findall(r"^\| `(oscine_\w+)` \| (\w+) \|", OPERATIONS.read_text(encoding="utf-8"), re.MULTILINE)

@@ -19,9 +19,13 @@ def account(**limits: Any) -> Account:
     return Account(Limit(kind="x", covers="", full="files {whose} have {limit}", **{"in_all": 10 * MIB, **limits}))
 
 
-def pool(max_jobs: int) -> WorkPool:
+def ledger(max_jobs: int) -> Ledger:
     jobs = Limit(kind="text", covers="", full="{limit} text jobs {whose} run or wait", in_all=max_jobs, threads=1)
-    return Ledger([jobs]).pool("text")
+    return Ledger([jobs])
+
+
+def pool(max_jobs: int) -> WorkPool:
+    return ledger(max_jobs).pool("text")
 
 
 def test_bytes_are_counted_inside_a_block_only() -> None:
@@ -134,6 +138,76 @@ def test_a_waiting_job_does_not_start_when_its_client_leaves() -> None:
 
     asyncio.run(run())
     assert started == ["running", "last"]
+
+
+def test_a_job_counts_until_its_thread_is_free() -> None:
+    """A client that sends jobs and leaves would fill the threads, uncounted."""
+    begun, go = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        go.wait(WAIT_S)
+
+    async def run() -> None:
+        resources = ledger(1)
+        text = resources.pool("text")
+        job = asyncio.create_task(text.run(work))
+        assert await asyncio.to_thread(begun.wait, WAIT_S)
+        job.cancel()
+        await asyncio.wait([job])
+        with pytest.raises(OverloadedError):
+            await text.run(work)
+        go.set()
+        text.executor.shutdown()
+        assert len(resources["text"]) == 0
+
+    asyncio.run(run())
+
+
+def test_a_waiting_job_of_a_client_that_left_does_not_count() -> None:
+    go = threading.Event()
+
+    async def run() -> None:
+        resources = ledger(2)
+        text = resources.pool("text")
+        running, left = (asyncio.create_task(text.run(go.wait, WAIT_S)) for _ in range(2))
+        await asyncio.sleep(0)
+        left.cancel()
+        await asyncio.wait([left])
+        assert len(resources["text"]) == 1
+        go.set()
+        assert await running and len(resources["text"]) == 0
+
+    asyncio.run(run())
+
+
+def test_a_client_with_many_jobs_delays_another_by_one() -> None:
+    ran: list[str] = []
+    go = threading.Event()
+
+    def work(name: str) -> None:
+        go.wait(WAIT_S)
+        ran.append(name)
+
+    async def run() -> None:
+        text = pool(10)
+        jobs = []
+        for owner in (Owner("", "1"), Owner("", "1"), Owner("", "1"), Owner("", "2"), Owner("a", "1")):
+            current_owner.set(owner)
+            jobs.append(asyncio.create_task(text.run(work, owner.key or owner.address)))
+        await asyncio.sleep(0)
+        go.set()
+        await asyncio.gather(*jobs)
+
+    asyncio.run(run())
+    assert ran == ["1", "1", "2", "a", "1"]  # the first ran already when the others came
+
+
+def test_clients_without_a_key_share_no_limit_of_a_key() -> None:
+    held = account(per_key=MIB)
+    for address in "12":
+        held.open(Owner("", address)).add(MIB)
+    assert len(held) == 2 * MIB
 
 
 def test_a_job_has_the_context_of_its_request() -> None:

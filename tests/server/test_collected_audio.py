@@ -19,7 +19,7 @@ SHORT = f"One. {PAUSE} Two."
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     engine = ScriptedEngine()
-    with server_of(engine, ServerConfig(max_collected_bytes=2**20)) as server:
+    with server_of(engine, ServerConfig(max_collected_bytes=2**20, bytes_per_address=2**21)) as server:
         yield server
     engine.stop()
 
@@ -64,7 +64,7 @@ def test_a_file_of_a_websocket_counts_until_it_is_sent(server: Server) -> None:
 
 def test_a_client_that_leaves_gives_back_what_was_collected() -> None:
     engine = ScriptedEngine(frame_s=0.01)
-    with server_of(engine, ServerConfig(max_collected_bytes=2**20)) as server:
+    with server_of(engine, ServerConfig(max_collected_bytes=2**20, bytes_per_address=2**21)) as server:
 
         async def leave() -> None:
             _, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))

@@ -14,6 +14,7 @@ from oscine.server.app import build_app
 from oscine.server.asyncapi import PROTOCOLS
 from oscine.server.dialects.dashscope_http import PATH as GENERATION
 from oscine.server.service import Service
+from oscine.speech.limits import limits_of
 from oscine.voice import Voice
 from tests.server.live.live_client import Server
 from tests.server.reference_clip import CLIP
@@ -22,6 +23,7 @@ from tests.server.serving import eventually, serving
 
 LARGE = "x " * 50_000
 LONG = "One two three. " * 200  # prepared on a thread
+SAID = "One two three. " * 6  # more audio than is free
 SPOKEN = {"voice": "anna", "response_format": "wav"}
 VOICES, CONSENTS = "/v1/audio/voices", "/v1/audio/voice_consents"
 SHORT_FILE = {"max_new_tokens": 2, "stream": False}
@@ -30,7 +32,7 @@ BIG_VOICE = Voice(np.zeros(8, np.float32), np.zeros((700, 16), np.int64), "x" * 
 IMPORTED = f"{VOICES}/import?name=cora&consent=yes"
 TTS = "/v1/text-to-speech"
 ELEVEN = f"{TTS}/{{voice_id}}"
-TEXT = {"text": "Hi."}
+TEXT = {"text": SAID}
 Ask = Callable[[httpx.Client], httpx.Response]
 
 # What each route counts beside its body: it is called once, and asserted to count exactly this. Nothing: it holds no
@@ -38,13 +40,13 @@ Ask = Callable[[httpx.Client], httpx.Response]
 COSTS: dict[str, tuple[Ask, set[str]]] = {
     "POST /v1/audio/speech": (
         lambda http: http.post(
-            "/v1/audio/speech", json={**SPOKEN, "input": LONG, "max_new_tokens": 2, "stream": False}
+            "/v1/audio/speech", json={**SPOKEN, "input": LONG, "response_format": "mp3", "stream": False}
         ),
-        {"text", "voice_file", "audio"},
+        {"text", "voice_file", "audio", "encoding"},
     ),
     "POST /v1/audio/speech/batch": (
-        lambda http: http.post("/v1/audio/speech/batch", json={**SPOKEN, "items": [{"input": "Hi."}]}),
-        {"voice_file", "audio"},
+        lambda http: http.post("/v1/audio/speech/batch", json={**SPOKEN, "items": [{"input": SAID}]}),
+        {"voice_file", "audio", "encoding"},
     ),
     "GET /v1/audio/speech/{request_id:path}": (lambda http: http.get("/v1/audio/speech/none"), set()),
     "POST /v1/audio/encode": (
@@ -52,11 +54,11 @@ COSTS: dict[str, tuple[Ask, set[str]]] = {
         {"conversion", "response"},
     ),
     f"POST {GENERATION}": (
-        lambda http: http.post(GENERATION, json={"input": {"text": "Hi.", "voice": "anna"}}),
-        {"voice_file", "audio", "kept_file"},
+        lambda http: http.post(GENERATION, json={"input": {"text": SAID, "voice": "anna"}}),
+        {"voice_file", "audio", "encoding", "kept_file"},
     ),
     "GET /files/{name}": (lambda http: http.get("/files/none.wav"), set()),
-    f"GET {VOICES}": (lambda http: http.get(VOICES), {"file", "response"}),
+    f"GET {VOICES}": (lambda http: http.get(VOICES), {"voice_list", "response"}),
     f"POST {VOICES}": (
         lambda http: http.post(VOICES, data=FORM, files={"audio_sample": CLIP}),
         {"file", "clip", "clip_decoding", "clone"},
@@ -66,7 +68,7 @@ COSTS: dict[str, tuple[Ask, set[str]]] = {
     f"GET {VOICES}/{{name}}/file": (lambda http: http.get(f"{VOICES}/anna/file"), {"file", "response"}),
     f"GET {VOICES}/{{name}}": (lambda http: http.get(f"{VOICES}/anna"), {"file"}),
     f"DELETE {VOICES}/{{name}}": (lambda http: http.delete(f"{VOICES}/none"), {"file"}),
-    f"GET {CONSENTS}": (lambda http: http.get(CONSENTS), {"file"}),  # at most 100 of 2 KiB
+    f"GET {CONSENTS}": (lambda http: http.get(CONSENTS), {"voice_list"}),  # at most 100 of 2 KiB
     f"POST {CONSENTS}": (
         lambda http: http.post(CONSENTS, data={"name": "a", "language": "en"}, files={"recording": CLIP}),
         {"file"},
@@ -76,18 +78,18 @@ COSTS: dict[str, tuple[Ask, set[str]]] = {
     f"DELETE {CONSENTS}/{{consent_id}}": (lambda http: http.delete(f"{CONSENTS}/none"), {"file"}),
     f"POST {ELEVEN}": (
         lambda http: http.post(f"{TTS}/anna?output_format=wav_24000", json=TEXT),
-        {"voice_file", "audio"},
+        {"voice_file", "audio", "encoding"},
     ),
-    f"POST {ELEVEN}/stream": (lambda http: http.post(f"{TTS}/anna/stream", json=TEXT), {"voice_file"}),
+    f"POST {ELEVEN}/stream": (lambda http: http.post(f"{TTS}/anna/stream", json=TEXT), {"voice_file", "encoding"}),
     # Both need an aligner.
     f"POST {ELEVEN}/with-timestamps": (lambda http: http.post(f"{TTS}/anna/with-timestamps", json=TEXT), set()),
     f"POST {ELEVEN}/stream/with-timestamps": (
         lambda http: http.post(f"{TTS}/anna/stream/with-timestamps", json=TEXT),
         set(),
     ),
-    "GET /v1/voices": (lambda http: http.get("/v1/voices"), {"file", "response"}),
-    "GET /v2/voices": (lambda http: http.get("/v2/voices?search=v1"), {"file"}),
-    "GET /v1/voices/{voice_id}": (lambda http: http.get("/v1/voices/anna"), {"file"}),
+    "GET /v1/voices": (lambda http: http.get("/v1/voices"), {"voice_list", "response"}),
+    "GET /v2/voices": (lambda http: http.get("/v2/voices?search=v1"), {"voice_list"}),
+    "GET /v1/voices/{voice_id}": (lambda http: http.get("/v1/voices/anna"), {"voice_list"}),
     "GET /v1/usage/keys": (lambda http: http.get("/v1/usage/keys"), {"file"}),
     # Admin keys only; one model is added at a time.
     "POST /v1/models": (lambda http: http.post("/v1/models", json={"path": "demo"}), set()),
@@ -197,6 +199,29 @@ def test_every_message_counts_until_it_is_handled(server: Server, counted: set[s
         client.send(kind, padding=LARGE)
         eventually(lambda: "request" in counted)
     eventually(lambda: len(server.service.ledger["request"]) == 0)
+
+
+def test_an_utterance_without_text_counts_while_it_is_queued(server: Server) -> None:
+    """It takes some kilobytes, and its message a few bytes."""
+    account = server.service.ledger["live_text"]
+    with account.hold(account.limit.in_all - 3 * 2**13), server.client() as client:
+        client.send("input.text", text="Hi")  # the first one, which is not over
+        eventually(lambda: len(account) > account.limit.in_all - 3 * 2**13)
+        with server.client() as other:
+            for _ in range(2):
+                other.send("input.text", text="Hi")
+                other.send("input.done")
+                assert other.until("session.done", "error").kinds[-1] == "session.done"
+        with account.hold(2**13), server.client() as other:
+            other.send("input.done")
+            assert other.until("session.done", "error").events[-1]["error"]["code"] == "too_much_held"
+    eventually(lambda: len(account) == 0)
+
+
+def test_by_default_all_bytes_together_stay_below_1_gib() -> None:
+    limits = [limit for limit in limits_of(ServerConfig()) if not limit.threads]
+    assert sum(limit.in_all for limit in limits) < 2**30
+    assert all(limit.per_address is not None and limit.per_address <= 0.75 * limit.in_all for limit in limits)
 
 
 def test_text_that_waits_to_be_spoken_counts(server: Server, counted: set[str]) -> None:

@@ -63,7 +63,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     folder, engine = tmp_path_factory.mktemp("aligner"), ScriptedEngine(slots=16)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder / "library")
-        config = ServerConfig(aligner=str(scripted_whisper(folder)), api_keys=("right",), live_pause_s=3600)
+        config = ServerConfig(
+            aligner=str(scripted_whisper(folder)), aligner_wait_s=600, api_keys=("right",), live_pause_s=3600
+        )
         with server_of(engine, config) as server:
             asked = {name: {"url": server.url, "key": "right", **case} for name, case in CASES.items()}
             done = subprocess.run(

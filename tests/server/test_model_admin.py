@@ -235,11 +235,11 @@ def test_two_removals_at_once_leave_one_model(engine: ScriptedEngine) -> None:
         other = ScriptedEngine()
         loaded = [LoadedModel.of(engine, CARD), LoadedModel.of(other, replace(CARD, name="other"))]
         store = VoiceStore(None, ())
-        admin = ModelAdmin(
-            ModelRegistry(loaded, store, Metrics(tuple).of_model, ledger_of(ServerConfig())), store, None, ()
-        )
+        ledger = ledger_of(ServerConfig())
+        registry = ModelRegistry(loaded, store, Metrics(tuple).of_model, ledger)
+        admin = ModelAdmin(registry, store, ledger.pool("model_change"), None, ())
         results = await asyncio.gather(admin.remove(CARD.name, 0), admin.remove("other", 0), return_exceptions=True)
-        admin.close()
+        ledger.close()
         other.stop()
         return results
 

@@ -32,7 +32,7 @@ def whisper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def client(whisper: Path) -> Iterator[httpx.Client]:
     engine = ScriptedEngine()
-    with client_of(engine, CARD, ServerConfig(segment_chars=60, aligner=str(whisper))) as client:
+    with client_of(engine, CARD, ServerConfig(segment_chars=60, aligner=str(whisper), aligner_wait_s=600)) as client:
         assert say(client, HELLO, stream=False, word_timestamps=True).status_code == 200  # the languages are known now
         yield client
     engine.stop()
@@ -192,7 +192,7 @@ def test_metrics_count_alignments_and_their_failures(client: httpx.Client, whisp
 def test_audio_does_not_wait_for_the_aligner(whisper: Path, engine: ScriptedEngine) -> None:
     (whisper / "behavior").write_text("hang")
     try:
-        with client_of(engine, CARD, ServerConfig(aligner=str(whisper))) as client:
+        with client_of(engine, CARD, ServerConfig(aligner=str(whisper), aligner_wait_s=600)) as client:
             fields = {"input": HELLO, "response_format": "pcm", "seed": 3, "stream_format": "sse"}
             with client.stream("POST", SPEECH, json={**fields, "word_timestamps": True}) as answer:
                 audio = b""

@@ -217,7 +217,7 @@ def test_the_aligner_of_the_server_transcribes_clips(
 ) -> None:
     whisper = scripted_whisper(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path / "library"))
-    with client_of(engine, BASE_CARD, ServerConfig(aligner=str(whisper))) as client:
+    with client_of(engine, BASE_CARD, ServerConfig(aligner=str(whisper), aligner_wait_s=600)) as client:
         form = {"name": "anna", "consent": "hers", "ref_text": "auto"}
         stored = client.post("/v1/audio/voices", data=form, files={"audio_sample": reference_clip.CLIP}).json()
         assert (stored["ref_text"], stored["mode"]) == (HEARD, "in_context")

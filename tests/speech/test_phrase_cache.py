@@ -10,8 +10,10 @@ import pytest
 
 from oscine.config import ServerConfig
 from oscine.errors import NotFoundError, RequestError
+from oscine.process.resources import Owner
 from oscine.request import SpeechRequest
 from oscine.speech.events import Audio, Ended, SpeechEvent, Started
+from oscine.speech.limits import ledger_of
 from oscine.speech.models import LoadedModel
 from oscine.speech.phrase_cache import Phrase, PhraseCache
 from oscine.speech.service import SpeechService
@@ -160,20 +162,55 @@ def test_longer_phrases_are_not_collected(service: SpeechService, monkeypatch: p
     assert len(service.phrases) == 1
 
 
+def phrase_cache(max_bytes: int) -> PhraseCache:
+    return PhraseCache(max_bytes, ledger_of(ServerConfig())["phrase"])
+
+
 def phrase(samples: int) -> Phrase:
     return Phrase(bytes(2 * samples), AudioChunk(b"", 0, "stop"))
 
 
 def test_the_phrases_that_were_used_last_stay() -> None:
-    cache = PhraseCache(3 * phrase(RATE_HZ).size)
+    size = 1024 + 2 * RATE_HZ + 4
+    cache = phrase_cache(3 * size)
     for name in "abc":
-        cache.keep(name, phrase(RATE_HZ))
-    assert cache.find("a")
-    cache.keep("d", phrase(RATE_HZ))
-    assert [cache.find(name) is not None for name in "abcd"] == [True, False, True, True]
-    assert cache.bytes == 3 * phrase(RATE_HZ).size
-    cache.keep("e", phrase(5 * RATE_HZ))  # larger than the cache
-    assert len(cache) == 3 and cache.find("e") is None
+        cache.keep((name,), phrase(RATE_HZ))
+    assert cache.find(("a",))
+    cache.keep(("d",), phrase(RATE_HZ))
+    assert [cache.find((name,)) is not None for name in "abcd"] == [True, False, True, True]
+    assert cache.bytes == 3 * size
+    cache.keep(("e",), phrase(5 * RATE_HZ))  # larger than the cache
+    cache.keep(("e" * 2 * RATE_HZ,), phrase(RATE_HZ))  # its text counts too
+    assert len(cache) == 3
+
+
+def test_a_removed_model_takes_its_phrases_along() -> None:
+    cache, models = phrase_cache(2**20), (object(), object())
+    for model in models:
+        cache.keep((model, "Hi."), phrase(100))
+    cache.forget(models[0])
+    assert len(cache) == 1 and cache.find((models[1], "Hi.")) and cache.bytes == 1024 + 200 + 12
+
+
+def test_a_phrase_counts_while_it_is_recorded(service: SpeechService, monkeypatch: pytest.MonkeyPatch) -> None:
+    account = service.ledger["phrase"]
+    most, change = 0, account.change
+
+    def note(owner: Owner, size: int) -> None:
+        nonlocal most
+        change(owner, size)
+        most = max(most, len(account))
+
+    monkeypatch.setattr(account, "change", note)
+    spoken = sound(speak(service, HELLO))
+    assert most == len(spoken) and len(account) == 0
+
+
+def test_without_room_to_record_it_a_phrase_is_spoken_and_not_kept(service: SpeechService) -> None:
+    account = service.ledger["phrase"]
+    with account.hold(account.limit.in_all):
+        assert sound(speak(service, HELLO))
+    assert len(service.phrases) == 0 and len(account) == 0
 
 
 def test_a_model_that_was_replaced_is_another_one(service: SpeechService) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import io
 import struct
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -133,10 +133,14 @@ def encode_whole(
     return encoder.push(pcm) + encoder.finish()
 
 
+class ThreadPool(Protocol):
+    def submit(self, call: Callable[[], bytes], /) -> Future[bytes]: ...
+
+
 class AsyncEncoder:
     """Runs an encoder on a thread pool. `close` waits for a running call without blocking."""
 
-    def __init__(self, encoder: Encoder, pool: Executor | None) -> None:
+    def __init__(self, encoder: Encoder, pool: ThreadPool | None) -> None:
         """Calls run on the event loop if `pool` is None, which suits uncompressed audio: it costs microseconds."""
         self._encoder, self._pool = encoder, pool
         self._running: asyncio.Future[bytes] | None = None
@@ -150,7 +154,7 @@ class AsyncEncoder:
     async def _run(self, call: Callable[[], bytes]) -> bytes:
         if self._pool is None:
             return call()
-        self._running = asyncio.get_running_loop().run_in_executor(self._pool, call)
+        self._running = asyncio.wrap_future(self._pool.submit(call))
         return await asyncio.shield(self._running)
 
     def close(self) -> None:

@@ -10,11 +10,12 @@ import functools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from oscine.errors import OverloadedError
+from oscine.process.fair_executor import FairExecutor
 
 _T = TypeVar("_T")
 _RETRY_S = 2.0
@@ -22,10 +23,10 @@ TOO_MUCH_HELD = "too_much_held"  # the code of a refusal for bytes
 
 
 class Owner(NamedTuple):
-    """The client that a resource is held for."""
+    """The client that a resource is held for. "" has no limit of its own."""
 
     key: str = ""  # "": it needs none
-    address: str = ""
+    address: str = ""  # "": the program itself
 
 
 _NOBODY = Owner()
@@ -52,10 +53,11 @@ class Limit:
 
 
 class Account:
-    """What requests hold of one resource."""
+    """What requests hold of one resource. Any thread may change it."""
 
     def __init__(self, limit: Limit) -> None:
         self.limit, self.refused = limit, 0
+        self._lock = threading.Lock()
         self._held: Counter[tuple[str, str]] = Counter()  # by key, by address and in all
 
     def __len__(self) -> int:
@@ -77,16 +79,18 @@ class Account:
 
     def change(self, owner: Owner, size: int) -> None:
         """Holds more or, with a negative `size`, less. Raises OverloadedError if there is no room."""
-        if size > 0 and (exceeded := self._exceeded(owner, size)):
+        with self._lock:
+            if size <= 0 or (exceeded := self._exceeded(owner, size)) is None:
+                for holder, _ in self._limits(owner):
+                    self._held[holder] += size
+                    if not self._held[holder]:
+                        del self._held[holder]
+                return
             self.refused += 1
-            whose, most = exceeded
-            message = self.limit.full.format(whose=whose, limit=self.limit.shown(most))
-            message = f"{message} (the maximum); {self.limit.advice}retry in {_RETRY_S} s"
-            raise OverloadedError(message, _RETRY_S, code=None if self.limit.threads else TOO_MUCH_HELD)
-        for holder, _ in self._limits(owner):
-            self._held[holder] += size
-            if not self._held[holder]:
-                del self._held[holder]
+        whose, most = exceeded
+        message = self.limit.full.format(whose=whose, limit=self.limit.shown(most))
+        message = f"{message} (the maximum); {self.limit.advice}retry in {_RETRY_S} s"
+        raise OverloadedError(message, _RETRY_S, code=None if self.limit.threads else TOO_MUCH_HELD)
 
     def _exceeded(self, owner: Owner, size: int) -> tuple[str, int] | None:
         """Returns whose limit has no room for it, and that limit."""
@@ -98,8 +102,8 @@ class Account:
     def _limits(self, owner: Owner) -> tuple[tuple[tuple[str, str], int | None], ...]:
         limit = self.limit
         return (
-            (("of this key", owner.key), limit.per_key),
-            (("of this address", owner.address), limit.per_address),
+            (("of this key", owner.key), limit.per_key if owner.key else None),
+            (("of this address", owner.address), limit.per_address if owner.address else None),
             (("of all clients", ""), limit.in_all),
         )
 
@@ -131,23 +135,39 @@ class _ClientLeftError(Exception):
     """Nobody waits for the result of a job."""
 
 
+def _client() -> str:
+    owner = current_owner.get()
+    return owner.key or owner.address
+
+
 class WorkPool:
-    """A few threads for one kind of work. A job whose client has left does not start."""
+    """Threads for one kind of work, which serve their clients in turn. A job whose client has left does not start;
+    one that runs is counted until its thread is free."""
 
     def __init__(self, account: Account) -> None:
         self._account = account
-        self.executor = ThreadPoolExecutor(account.limit.threads, f"oscine-{account.limit.kind}")
+        self.executor = FairExecutor(account.limit.threads, f"oscine-{account.limit.kind}", _client)  # does not count
 
     def admit(self) -> contextlib.AbstractContextManager[Holding]:
         """Counts a job inside the block. Raises OverloadedError if there are too many."""
         return self._account.hold(1)
 
-    async def run(self, call: Callable[..., _T], *arguments: Any, **options: Any) -> _T:
+    def submit(self, call: Callable[[], _T]) -> Future[_T]:
         """Runs a job on a thread, whose log lines have the request's id. Raises OverloadedError if there are too
         many."""
-        job = functools.partial(contextvars.copy_context().run, call, *arguments, **options)
-        with self.admit():
-            return await asyncio.get_running_loop().run_in_executor(self.executor, job)
+        holding = self._account.open()
+        holding.add(1)
+        try:
+            future = self.executor.submit(functools.partial(contextvars.copy_context().run, call))
+        except RuntimeError:  # it was shut down
+            holding.close()
+            raise
+        future.add_done_callback(lambda _: holding.close())
+        return future
+
+    async def run(self, call: Callable[..., _T], *arguments: Any, **options: Any) -> _T:
+        """The result of a job. Raises OverloadedError if there are too many."""
+        return await asyncio.wrap_future(self.submit(functools.partial(call, *arguments, **options)))
 
     async def run_while_wanted(self, call: Callable[..., _T], *arguments: Any) -> _T:
         """Runs a job that gets `check_cancelled`, which ends it once its client has left: call it now and then."""

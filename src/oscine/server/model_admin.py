@@ -7,7 +7,6 @@ import contextlib
 import logging
 import re
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -23,6 +22,7 @@ from oscine.errors import (
     NotFoundError,
     RequestError,
 )
+from oscine.process.resources import WorkPool
 from oscine.server.http.logs import log_fields
 from oscine.speech.models import LoadedModel, ModelRegistry, ServedModel
 from oscine.speech.routing import OPENAI_MODELS
@@ -41,11 +41,16 @@ class ModelAdmin:
     names, and hub ids with * for any characters."""
 
     def __init__(
-        self, models: ModelRegistry, store: VoiceStore, open_model: OpenModel | None, allowed: Sequence[str]
+        self,
+        models: ModelRegistry,
+        store: VoiceStore,
+        pool: WorkPool,
+        open_model: OpenModel | None,
+        allowed: Sequence[str],
     ) -> None:
         self._models, self._store, self._open_model, self._allowed = models, store, open_model, tuple(allowed)
         self._adding = asyncio.Lock()  # one at a time: each is planned into the memory that the others left
-        self._pool = ThreadPoolExecutor(2, "oscine-models")
+        self._pool = pool
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def add(self, config: CheckpointConfig) -> ServedModel:
@@ -63,9 +68,6 @@ class ModelAdmin:
             raise ConflictError(f"{model.name!r} is the only model; add another one before you remove it")
         model.removing = True  # at once: another removal must not count on this model
         return await self._finish(self._remove(model, drain_s))
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def _finish(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Runs the work to its end even if the client disconnects."""
@@ -105,7 +107,7 @@ class ModelAdmin:
     async def _run(self, work: Callable[..., _T], *arguments: Any) -> _T:
         """Runs work on a thread. Errors about the checkpoint or the settings become errors of the request."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
+            return await self._pool.run(work, *arguments)
         except CheckpointError as error:
             raise RequestError(str(error), "path") from error
         except ConfigError as error:

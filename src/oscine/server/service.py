@@ -36,7 +36,8 @@ class Service(SpeechService):
         super().__init__(models, config, self.metrics.of_model, AlignerMetrics(self.metrics))
         self.api_keys = ApiKeys(config)
         self.consent_store = ConsentStore(self.voices_folder, config.max_voices, config.max_consent_bytes)
-        self.model_admin = ModelAdmin(self.models, self.voice_store, open_model, config.allowed_models)
+        changes = self.ledger.pool("model_change")
+        self.model_admin = ModelAdmin(self.models, self.voice_store, changes, open_model, config.allowed_models)
         self.connections = OpenConnections(config)
         self.metrics.connections.set_function(lambda: len(self.connections))
         self.kept_files = KeptFiles(self.ledger["kept_file"], config.kept_files_s)
@@ -55,7 +56,6 @@ class Service(SpeechService):
     def close(self) -> None:
         super().close()
         self.api_keys.close()
-        self.model_admin.close()
 
     def check_ready(self, model: ServedModel | None = None) -> None:
         """Raises 503 with the engine's state and when to retry. Without `model`, one ready model is enough."""

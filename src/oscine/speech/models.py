@@ -162,11 +162,12 @@ class ModelRegistry:
         aliases: Sequence[str] = (),
         transcribe: Transcribe | None = None,
         voice_aliases: Mapping[str, str] | None = None,
+        removed: Callable[[object], None] = lambda identity: None,
     ) -> None:
-        """The aliases are the operator's."""
+        """The aliases are the operator's. `removed` gets the identity of each model that was removed."""
         assert loaded
         self._ledger = ledger
-        self._voice_aliases = voice_aliases or {}
+        self._voice_aliases, self._removed = voice_aliases or {}, removed
         self._store, self._meter_of, self._aliases, self._transcribe = store, meter_of, aliases, transcribe
         self._models: dict[str, ServedModel] = {}
         for one in loaded:
@@ -207,6 +208,7 @@ class ModelRegistry:
         if self._models.get(model.name) is model:
             assert len(self._models) > 1
             del self._models[model.name]
+            self._removed(model.identity)
         self._reserve_names()
 
     @property

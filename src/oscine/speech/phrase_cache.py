@@ -11,17 +11,20 @@ from dataclasses import dataclass, fields, replace
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from oscine.errors import NotFoundError
+from oscine.errors import NotFoundError, OverloadedError
+from oscine.process.resources import Account
 from oscine.request import SpeechRequest
 from oscine.speech.script import Utterance
 from oscine.types import AudioChunk, SpeechEngine
 from oscine.voice import Voice
 
+_Key = tuple[Hashable, ...]  # the model, then the fields of a request
 CacheUse = Literal["auto", "off", "only"]
 
 MAX_PHRASE_S = 30.0  # longer ones are not kept, nor collected to be kept
 _FIRST_S, _PIECE_S = 0.08, 1.0  # of the pieces that a remembered phrase comes in
-_ENTRY_BYTES = 1024  # of a phrase, beside its samples
+_ENTRY_BYTES = 1024  # of a phrase, beside its samples and its texts
+_CHARACTER_BYTES = 4  # at most
 # Of a request, what says when it is spoken, not how.
 _NOT_OF_THE_SOUND = ("continues_s", "resumes")
 _FIELDS = tuple(one.name for one in fields(SpeechRequest) if one.name not in _NOT_OF_THE_SOUND)
@@ -32,20 +35,21 @@ class Phrase:
     pcm: bytes
     end: AudioChunk  # the last chunk, without samples
 
-    @property
-    def size(self) -> int:
-        return len(self.pcm) + _ENTRY_BYTES
+
+def _size(key: _Key, phrase: Phrase) -> int:
+    return _ENTRY_BYTES + len(phrase.pcm) + _CHARACTER_BYTES * sum(len(one) for one in key if isinstance(one, str))
 
 
 class PhraseCache:
     """The phrases that were used last. On the event loop only."""
 
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._phrases: OrderedDict[Hashable, Phrase] = OrderedDict()
+    def __init__(self, max_bytes: int, recorded: Account) -> None:
+        """`recorded` counts phrases that are not in the cache yet."""
+        self._max_bytes, self.recorded = max_bytes, recorded
+        self._phrases: OrderedDict[_Key, Phrase] = OrderedDict()
         self.bytes = self.hits = self.misses = 0
 
-    def find(self, key: Hashable) -> Phrase | None:
+    def find(self, key: _Key) -> Phrase | None:
         if phrase := self._phrases.get(key):
             self._phrases.move_to_end(key)
             self.hits += 1
@@ -53,14 +57,18 @@ class PhraseCache:
             self.misses += 1
         return phrase
 
-    def keep(self, key: Hashable, phrase: Phrase) -> None:
-        if key in self._phrases or phrase.size > self._max_bytes:
+    def keep(self, key: _Key, phrase: Phrase) -> None:
+        if key in self._phrases or _size(key, phrase) > self._max_bytes:
             return
         self._phrases[key] = phrase
-        self.bytes += phrase.size
+        self.bytes += _size(key, phrase)
         while self.bytes > self._max_bytes:
-            _, oldest = self._phrases.popitem(last=False)
-            self.bytes -= oldest.size
+            self.bytes -= _size(*self._phrases.popitem(last=False))
+
+    def forget(self, model: object) -> None:
+        """Drops the phrases of a model that was removed."""
+        for key in [key for key in self._phrases if key[0] is model]:
+            self.bytes -= _size(key, self._phrases.pop(key))
 
     def __len__(self) -> int:
         return len(self._phrases)
@@ -86,7 +94,7 @@ class ModelPhrases:
             raise NotFoundError(f"{message}; send it once with cache 'auto'", "cache", code="not_cached")
         return _RecordedUtterance(engine, request, self, key)
 
-    def keep(self, key: Hashable, pcm: bytes, end: AudioChunk) -> None:
+    def keep(self, key: _Key, pcm: bytes, end: AudioChunk) -> None:
         self.cache.keep(key, Phrase(pcm, replace(end, pcm=b"")))
 
 
@@ -97,20 +105,34 @@ def _hashable(value: Any) -> Hashable:
 class _RecordedUtterance(Utterance):
     """Is kept if it comes to its natural end."""
 
-    def __init__(self, engine: SpeechEngine, request: SpeechRequest, phrases: ModelPhrases, key: Hashable) -> None:
+    def __init__(self, engine: SpeechEngine, request: SpeechRequest, phrases: ModelPhrases, key: _Key) -> None:
         super().__init__(engine, request)
         self._phrases, self._key = phrases, key
-        self._pcm: bytearray | None = bytearray()  # None: too long to be kept
+        self._pcm: bytearray | None = bytearray()  # None: it is not kept
+        self._recorded = phrases.cache.recorded.open()
 
     async def next(self) -> AudioChunk:
         chunk = await super().next()
         if self._pcm is not None:
-            self._pcm += chunk.pcm
-            if len(self._pcm) > 2 * MAX_PHRASE_S * self._phrases.rate_hz:
-                self._pcm = None
-            elif chunk.finish_reason == "stop":
-                self._phrases.keep(self._key, bytes(self._pcm), chunk)
+            self._record(self._pcm, chunk)
         return chunk
+
+    async def __aexit__(self, *raised: Any) -> None:
+        self._recorded.close()
+        await super().__aexit__(*raised)
+
+    def _record(self, pcm: bytearray, chunk: AudioChunk) -> None:
+        try:
+            self._recorded.add(len(chunk.pcm))
+        except OverloadedError:
+            self._pcm = None
+            return
+        pcm += chunk.pcm
+        if len(pcm) > 2 * MAX_PHRASE_S * self._phrases.rate_hz:
+            self._pcm = None
+            self._recorded.close()
+        elif chunk.finish_reason == "stop":
+            self._phrases.keep(self._key, bytes(pcm), chunk)
 
 
 class _RememberedUtterance(Utterance):

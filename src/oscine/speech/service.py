@@ -4,7 +4,6 @@ it."""
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -21,8 +20,6 @@ from oscine.speech.script import Script
 from oscine.speech.voice_store import VoiceStore
 from oscine.speech.voices import reserved_names
 from oscine.speech.word_times import AsyncAligner, JobMeter, WordTimer
-
-_ENCODE_THREADS = 4  # a call takes a millisecond: few threads serve many streams
 
 
 class SpeechService:
@@ -43,8 +40,16 @@ class SpeechService:
         if config.aligner:
             self.aligner = AsyncAligner(Path(config.aligner), config.aligner_threads, self.ledger, aligner_meter)
         transcribe = self.aligner.transcribe if self.aligner else None
+        self.phrases = PhraseCache(config.phrase_cache_bytes, self.ledger["phrase"])
         self.models = ModelRegistry(
-            models, self.voice_store, meter_of, self.ledger, config.model_aliases, transcribe, config.voice_aliases
+            models,
+            self.voice_store,
+            meter_of,
+            self.ledger,
+            config.model_aliases,
+            transcribe,
+            config.voice_aliases,
+            self.phrases.forget,
         )
         self.clip_policy = ClipPolicy(
             urls=config.ref_urls,
@@ -54,8 +59,6 @@ class SpeechService:
             ledger=self.ledger,
         )
         self.planner = SpeechPlanner(config, self.clip_policy, self.aligner, self.models.cloner_of)
-        self.phrases = PhraseCache(config.phrase_cache_bytes)
-        self.encode_pool = ThreadPoolExecutor(_ENCODE_THREADS, "oscine-encode")
 
     def speak(self, plan: SpeechPlan, *, whole: bool = False, words: bool = False) -> AsyncGenerator[SpeechEvent, None]:
         """Speaks the script of a plan; arguments as in `speaker`."""
@@ -66,11 +69,19 @@ class SpeechService:
         # A whole file is encoded as it is generated too: a long one at once would hold a thread for seconds, and other
         # streams need the few threads.
         stages = partial(open_file_encoder if whole else open_encoder, plan.format.name, **plan.encoding)
-        pool = self.encode_pool if whole or plan.is_converted else None
+        pool = self.ledger.pool("encoding") if whole or plan.is_converted else None
         timer: Callable[[], WordTimer] | None = None
         if words:
             assert self.aligner, "the planner refuses word timestamps without an aligner"
-            timer = partial(WordTimer, self.aligner, plan.request.language, plan.rate_hz, plan.speed)
+            timer = partial(
+                WordTimer,
+                self.aligner,
+                self.ledger["audio"],
+                plan.request.language,
+                plan.rate_hz,
+                plan.speed,
+                wait_s=self.config.aligner_wait_s,
+            )
         return Speaker(
             plan.model.engine,
             plan.request,
@@ -93,4 +104,3 @@ class SpeechService:
         if self.aligner:
             self.aligner.close()
         self.ledger.close()
-        self.encode_pool.shutdown(wait=False, cancel_futures=True)

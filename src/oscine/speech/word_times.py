@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
@@ -15,7 +15,7 @@ from oscine.align.aligner import Aligner, AlignerError, unknown_language
 from oscine.align.word_split import TimedWord, split_words, written_words
 from oscine.audio.pcm import Samples, samples_of
 from oscine.errors import ConfigError, FieldError, OverloadedError
-from oscine.process.resources import Ledger
+from oscine.process.resources import Account, Holding, Ledger
 from oscine.speech.events import SegmentEnded, Words
 
 _log = logging.getLogger(__name__)
@@ -79,14 +79,13 @@ class AsyncAligner:
                 _log.error("the aligner cannot be started: %s", error)
 
     async def _run(self, name: AlignerJob, job: Callable[[], _Answer]) -> _Answer:
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(self._pool.admit())
-            except OverloadedError as error:
-                self._meter.refused(name)
-                raise AlignerError(f"the aligner is too busy: {error}") from None
-            with self._meter.running(name):
-                return await asyncio.get_running_loop().run_in_executor(self._pool.executor, job)
+        try:
+            running = self._pool.submit(job)
+        except OverloadedError as error:
+            self._meter.refused(name)
+            raise AlignerError(f"the aligner is too busy: {error}") from None
+        with self._meter.running(name):
+            return await asyncio.wrap_future(running)
 
 
 def check_aligner(aligner: AsyncAligner | None, language: str, param: str = "word_timestamps") -> None:
@@ -104,27 +103,41 @@ def check_aligner(aligner: AsyncAligner | None, language: str, param: str = "wor
 
 _LOOK_S = 0.05  # between two looks whether to give up
 _LATE = "the aligner was not done in time"
+_NO_ROOM = "the server holds too much audio"
+_WAIT_SHARE = 0.25  # of the audio: how long its words may take after it
 
 
 class WordTimer:
-    def __init__(self, aligner: AsyncAligner, language: str, rate_hz: int, speed: float) -> None:
-        """`rate_hz`: of the audio that it gets. `speed`: of the audio that the client gets."""
+    def __init__(
+        self, aligner: AsyncAligner, account: Account, language: str, rate_hz: int, speed: float, *, wait_s: float
+    ) -> None:
+        """`rate_hz`: of the audio that it gets. `speed`: of the audio that the client gets. `wait_s`: how long `rest`
+        may take, beside its share of the audio."""
         self._aligner, self._language, self._rate_hz, self._speed = aligner, language, rate_hz, speed
-        self._pcm = bytearray()
-        self._begin = 0  # samples before `_pcm`
+        self._wait_s, self._account, self._held = wait_s, account, account.open()
+        self._pcm: bytearray | None = bytearray()  # of the next segment; None: there is no room for it
+        self._samples = self._begin = 0  # of the file, and those before `_pcm`
         self._segments: deque[tuple[SegmentEnded, asyncio.Task[Words]]] = deque()
 
     def push(self, pcm: bytes, segment: SegmentEnded | None) -> None:
         """Takes all audio of the file; `segment` ends with it."""
-        self._pcm += pcm
+        self._samples += len(pcm) // 2
+        try:
+            self._held.add(len(pcm))
+        except OverloadedError:
+            self._pcm = None
+            self._held.close()
+        if self._pcm is not None:
+            self._pcm += pcm
         if segment is None:
             return
         rate_hz = self._rate_hz * self._speed
         first, last = (round(time_s * rate_hz) - self._begin for time_s in (segment.start_s, segment.end_s))
-        task = asyncio.create_task(self._align(segment, bytes(self._pcm[2 * first : 2 * last])))
+        audio = None if self._pcm is None else bytes(self._pcm[2 * first : 2 * last])
+        task = asyncio.create_task(self._align(segment, audio))
+        task.add_done_callback(partial(_uncount, self._held))
         self._segments.append((segment, task))
-        self._begin += len(self._pcm) // 2
-        self._pcm.clear()
+        self._begin, self._pcm, self._held = self._samples, bytearray(), self._account.open()
 
     def finished(self) -> list[Words]:
         """The next segments, as far as they are aligned."""
@@ -134,12 +147,15 @@ class WordTimer:
         return found
 
     async def rest(self, gives_up: Callable[[], bool] | None = None) -> list[Words]:
-        """The segments that are left. Those that are not aligned when `gives_up` says so have no times."""
+        """The segments that are left. Those that are not aligned when `gives_up` says so, or in time, have no times."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._wait_s + _WAIT_SHARE * self._samples / self._rate_hz
         try:
             while waiting := [task for _, task in self._segments if not task.done()]:
-                if gives_up and gives_up():
+                left_s = until_s - loop.time()
+                if left_s <= 0 or (gives_up and gives_up()):
                     break
-                await asyncio.wait(waiting, timeout=_LOOK_S if gives_up else None)
+                await asyncio.wait(waiting, timeout=min(left_s, _LOOK_S) if gives_up else left_s)
             return [task.result() if task.done() else _untimed(segment, _LATE) for segment, task in self._segments]
         finally:
             self.close()
@@ -148,8 +164,11 @@ class WordTimer:
         for _, task in self._segments:
             task.cancel()
         self._segments.clear()
+        self._held.close()
 
-    async def _align(self, segment: SegmentEnded, pcm: bytes) -> Words:
+    async def _align(self, segment: SegmentEnded, pcm: bytes | None) -> Words:
+        if pcm is None:
+            return _untimed(segment, _NO_ROOM)
         try:
             text = segment.spoken.spoken if segment.spoken else segment.text
             language = segment.turn.request.language if segment.turn else self._language
@@ -163,6 +182,10 @@ class WordTimer:
             return _untimed(segment, "an internal error")
         shifted = tuple(_shifted(word, segment.start_s, self._speed) for word in words)
         return Words(segment.index, shifted, turn=segment.turn)
+
+
+def _uncount(held: Holding, _: object) -> None:
+    held.close()
 
 
 def _untimed(segment: SegmentEnded, reason: str) -> Words:

@@ -440,7 +440,7 @@ def test_lists_that_nobody_reads_have_a_limit_together(api: Api) -> None:
     unread = api.service.ledger["response"]
     unread.change(Owner(), ServerConfig().max_bytes_in_flight)
     refused = api("GET")
-    assert refused.status_code == 429 and "large responses of all clients have 256 MiB" in refused.text
+    assert refused.status_code == 429 and "large responses of all clients have 128 MiB" in refused.text
     unread.change(Owner(), -ServerConfig().max_bytes_in_flight)
     assert api("GET").status_code == 200 and len(unread) == 0
 

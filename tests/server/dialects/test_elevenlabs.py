@@ -294,7 +294,7 @@ def test_times_are_those_of_the_context_or_of_the_message(
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path / "library")
     query = f"{QUERY}&sync_alignment={str(of_all).lower()}"
-    config = ServerConfig(aligner=str(scripted_whisper(tmp_path)))
+    config = ServerConfig(aligner=str(scripted_whisper(tmp_path)), aligner_wait_s=600)
     with server_of(engine, config) as server, client_at(server, f"finch/stream-input{query}") as client:
         for text in ("One two. ", "Three four."):
             client.send(text=text, flush=True)

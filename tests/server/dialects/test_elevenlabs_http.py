@@ -249,7 +249,7 @@ def test_characters_are_timed_where_there_is_an_aligner(
     engine: ScriptedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path / "library")
-    config = ServerConfig(aligner=str(scripted_whisper(tmp_path)))
+    config = ServerConfig(aligner=str(scripted_whisper(tmp_path)), aligner_wait_s=600)
     with client_of(engine, CARD, config) as client:
         whole = ask(client, f"{FINCH}/with-timestamps", text="Hello there.")
         lines = ask(client, f"{FINCH}/stream/with-timestamps", text="Hello there.")

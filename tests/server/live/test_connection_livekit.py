@@ -25,7 +25,7 @@ def test_livekits_baseten_plugin_gets_a_timed_transcript(
 ) -> None:
     python = require_environment("clients", "the clients are") / "bin" / "python"
     monkeypatch.syspath_prepend(tmp_path / "library")
-    with server_of(engine, ServerConfig(aligner=str(scripted_whisper(tmp_path)))) as server:
+    with server_of(engine, ServerConfig(aligner=str(scripted_whisper(tmp_path)), aligner_wait_s=600)) as server:
         url = server.url.replace("http", "ws") + "/v1/audio/speech/stream"
         fields = {"voice": "wren", "task_type": "CustomVoice", "word_timestamps": True, "extra_config": {"seed": 3}}
         case = {"url": url, "fields": fields, "pieces": ["Hello ", "there ", "- you."]}

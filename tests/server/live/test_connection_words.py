@@ -27,7 +27,7 @@ def whisper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def server(whisper: Path) -> Iterator[Server]:
     engine = ScriptedEngine()
-    with server_of(engine, config=ServerConfig(aligner=str(whisper))) as server:
+    with server_of(engine, config=ServerConfig(aligner=str(whisper), aligner_wait_s=600)) as server:
         yield server
     engine.stop()
 

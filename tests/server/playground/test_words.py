@@ -26,7 +26,7 @@ RECORD_HIGHLIGHTS = """() => {
 @pytest.fixture
 def aligned(opened: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Visit:
     monkeypatch.syspath_prepend(tmp_path / "library")
-    return opened(config=ServerConfig(aligner=str(scripted_whisper(tmp_path))))
+    return opened(config=ServerConfig(aligner=str(scripted_whisper(tmp_path)), aligner_wait_s=600))
 
 
 def words(one: Visit, state: str) -> list[str]:

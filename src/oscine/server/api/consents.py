@@ -94,7 +94,7 @@ def consent_routes(service: Service) -> APIRouter:
         after: Annotated[str | None, Query(description="The last id of the previous page.")] = None,
         limit: Annotated[int, Query(ge=1, le=100)] = 20,
     ) -> ConsentList:
-        found = await files.run(store.all)
+        found = await service.ledger.pool("voice_list").run(store.all)
         ids = [consent.id for consent in found]
         if after is not None and after not in ids:
             raise FieldError(f"after must be the id of a consent recording, got {after[:80]!r}", "after")

@@ -305,7 +305,7 @@ def elevenlabs_routes(service: Service, errors: Mapping[int | str, dict[str, Any
 
     async def sent(voices: ElevenLabsVoices) -> Response:
         """Encodes a list on a thread, and counts it until it is read."""
-        data = await service.ledger.pool("file").run(lambda: voices.model_dump_json().encode())
+        data = await service.ledger.pool("voice_list").run(lambda: voices.model_dump_json().encode())
         about, unread = {"content-type": "application/json"}, service.ledger["response"]
         return StreamingSpeechResponse(
             lambda writer: write_whole(writer, data, about, unread), service.config.stalled_s, refusal
@@ -392,7 +392,7 @@ async def _voices(service: Service, after: str | None = None, limit: int = _MAX_
             total_count=len(presets) + len(store.names()),
         )
 
-    return await service.ledger.pool("file").run(listed)
+    return await service.ledger.pool("voice_list").run(listed)
 
 
 def _subscription(keys: ApiKeys, key: str) -> dict[str, Any]:

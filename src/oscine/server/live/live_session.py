@@ -51,6 +51,7 @@ _MAX_SPOKEN_TIMELINES = 100  # utterances that were sent whole and may still be 
 _WATCH_INTERVAL_S = 0.5
 _LENIENT = (InputText, InputTurn, InputDone, InputCommit, SessionClose)  # those without settings
 _CHARACTER_BYTES = 4  # at most
+_UTTERANCE_BYTES = 8 * 2**10  # of one that waits to be spoken, beside its text
 _PUSH_CHARS = 2000  # segmented at once; a thousand characters take a millisecond
 _PUSH_NUMBERS = 100  # the same for texts whose numbers are spelled out; one takes up to a tenth of a millisecond
 
@@ -124,7 +125,7 @@ class LiveSession:
         idle_s = self._service.config.live_idle_s
         while True:
             await asyncio.sleep(_WATCH_INTERVAL_S)
-            self._pending_text.resize(_CHARACTER_BYTES * self._pending_chars)
+            self._count_text()
             busy = self._connection.is_speaking
             if not self._utterances and not busy:
                 self._check_draining()
@@ -187,7 +188,9 @@ class LiveSession:
             case InputCommit():
                 await self._commit(message)
             case InputDone():
-                self._open = self._open or self._begin()
+                if not self._open:
+                    self._count_text(begins=True)
+                    self._open = self._begin()
                 self._end_text()
             case InputClear():
                 if self._open:
@@ -259,7 +262,7 @@ class LiveSession:
                 f"{max_chars}. This piece was dropped: send it again later",
                 param="text",
             )
-        self._pending_text.resize(_CHARACTER_BYTES * (pending_chars + len(text)))
+        self._count_text(len(text), begins=self._open is None)
         utterance = self._open = self._open or self._begin()
         if text:
             utterance.charge.add(len(text))
@@ -270,6 +273,11 @@ class LiveSession:
         for begin in range(0, len(text), step):
             utterance.push(text[begin : begin + step])
             await asyncio.sleep(0)
+
+    def _count_text(self, more_chars: int = 0, *, begins: bool = False) -> None:
+        """Counts what waits to be spoken, with an utterance that `begins`. Raises OverloadedError."""
+        chars, utterances = self._pending_chars + more_chars, len(self._utterances) + begins
+        self._pending_text.resize(_CHARACTER_BYTES * chars + _UTTERANCE_BYTES * utterances)
 
     @property
     def _pending_chars(self) -> int:
