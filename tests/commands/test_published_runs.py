@@ -1,18 +1,29 @@
 """Codes of the published weights are recognized, and others are told where they begin to differ."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from oscine.api import Oscine
-from oscine.commands import doctor
+from oscine.audio.clips import write_wav
+from oscine.commands import doctor, published_runs
 from oscine.commands.main import app
-from oscine.commands.published_runs import PUBLISHED_RUNS, PublishedRun, equal_frames, leading_hashes, verdict
+from oscine.commands.published_runs import (
+    PUBLISHED_RUNS,
+    PublishedRun,
+    check_clip,
+    equal_frames,
+    leading_hashes,
+    verdict,
+)
 from oscine.errors import EngineError
 from oscine.request import SpeechRequest
+from oscine.voice import Voice
 from tests.conftest import CheckpointMaker
+from tests.speech_like import speech_like
 
 CODES = np.random.default_rng(0).integers(0, 2048, (41, 16))
 RUN = PublishedRun("someone/Model", "custom_voice", 1024, 28, SpeechRequest(text="Hi."), leading_hashes(CODES))
@@ -48,6 +59,28 @@ def test_what_is_asked_for_is_a_request_that_the_engine_takes() -> None:
     for run in PUBLISHED_RUNS:
         run.request.check()
         assert run.frames < run.request.max_new_tokens
+        assert run.known_divergence is None or run.known_divergence < run.frames
+
+
+def test_only_where_the_official_package_was_seen_to_differ_is_it_said() -> None:
+    seen = replace(RUN, known_divergence=26)
+    sentence = "the official package's own differ from frame 26 on between a GPU and a CPU"
+    assert sentence in verdict(changed(26), seen) and sentence in verdict(changed(40), seen)
+    for run, frame in ((seen, 25), (RUN, 26)):
+        assert "sums in another order" in verdict(changed(frame), run) and sentence not in verdict(changed(frame), run)
+
+
+def test_a_run_of_which_something_is_assumed_fails_no_checkpoint() -> None:
+    assumed = replace(RUN, assumed="its language is assumed")
+    said = "greedy codes differ from the published run's at frame 3 of 41; its language is assumed"
+    assert verdict(changed(3), assumed) == said
+
+
+def test_another_clip_is_told_from_the_published_one() -> None:
+    numbers = [0.0317, -0.0134, 0.0051, -0.0557, -0.0398, 0.0462, -0.1128, -0.0762, 0.3]
+    assert "in its first 8 numbers" in check_clip(Voice.from_embedding(numbers))
+    with pytest.raises(EngineError, match=r"differs from the published one by 0\.05: this is not clone_2\.wav"):
+        check_clip(Voice.from_embedding([numbers[0] + 0.05, *numbers[1:]]))
 
 
 @pytest.mark.slow
@@ -70,3 +103,25 @@ def test_doctor_compares_a_checkpoint_of_that_shape(
         result = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["doctor", str(folder), "--device", "cpu"])
         assert said in result.output and result.exit_code == code, result.output
         assert ("published " in result.output) == (published.layers != 99)
+
+
+@pytest.mark.slow
+def test_doctor_compares_a_base_checkpoint_with_the_voice_of_the_clip(
+    small_checkpoints: CheckpointMaker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder, clip = small_checkpoints("0b6", "base"), tmp_path / "clip.wav"
+    write_wav(clip, *speech_like())
+    with Oscine(folder, device="cpu", dtype="float32", slots=1) as tts:
+        request = SpeechRequest(text="Hello.", greedy=True, max_new_tokens=8)
+        voice, stack = tts.clone(clip), tts.config.talker.stack
+        codes = tts.speak_batch([replace(request, voice=voice)])[0].codes
+    run = PublishedRun("someone/Base", "base", stack.width, stack.layers, request, leading_hashes(codes))
+    monkeypatch.setattr(doctor, "PUBLISHED_RUNS", (run,))
+    equal = f"published   greedy codes equal the published run's ({len(codes)} of {len(codes)} frames"
+    for numbers, options, said in (
+        (voice.speaker[:8], ["--reference-clip", str(clip)], equal),
+        (voice.speaker[:8], [], "not compared: this run has the voice of clone_2.wav"),
+    ):
+        monkeypatch.setattr(published_runs, "_VECTOR", tuple(numbers.tolist()))
+        result = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["doctor", str(folder), "--device", "cpu", *options])
+        assert said in result.output and result.exit_code == 0, result.output

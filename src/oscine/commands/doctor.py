@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 from oscine import __version__
-from oscine.commands.published_runs import PUBLISHED_RUNS, PublishedRun, verdict
+from oscine.commands.published_runs import CLIP, PUBLISHED_RUNS, PublishedRun, check_clip, verdict
 from oscine.errors import EngineError, OscineError
 
 if TYPE_CHECKING:
@@ -64,6 +64,9 @@ def doctor(
         Path | None,
         typer.Option(help="A Python that has the official qwen-tts package; default: this one, if it has it"),
     ] = None,
+    reference_clip: Annotated[
+        Path | None, typer.Option(help="Qwen's public clone_2.wav, with which others ran 0.6B Base: compare with them")
+    ] = None,
 ) -> None:
     """Check a checkpoint on this machine: load it, speak a sentence, compare it with the official package."""
     report = _Report(Console())
@@ -79,7 +82,7 @@ def doctor(
         report.check("speech", lambda: _speak(tts, request))
         for run in PUBLISHED_RUNS:
             if run.is_of(tts.config):
-                report.check("published", partial(_compare_published, model, run))
+                report.check("published", partial(_compare_published, model, run, reference_clip, report))
         report.check("official", lambda: _compare(model, tts.config.kind, request, official_python))
         tts.close()
     verdict = "this checkpoint does not work here; see above" if report.failed else "this checkpoint works here"
@@ -190,12 +193,18 @@ def _speak(tts: Oscine, request: SpeechRequest) -> str:
     )
 
 
-def _compare_published(model: str, run: PublishedRun) -> str:
+def _compare_published(model: str, run: PublishedRun, clip: Path | None, report: _Report) -> str:
     from oscine.api import Oscine
 
-    with Oscine(model, device="cpu", dtype="float32", slots=1) as tts:
-        codes = tts.speak_batch([run.request])[0].codes
+    if run.clones and clip is None:
+        return f"not compared: this run has the voice of {CLIP}; name the file with --reference-clip"
+    request = run.request
     try:
+        with Oscine(model, device="cpu", dtype="float32", slots=1) as tts:
+            if run.clones and clip is not None:
+                request = replace(request, voice=tts.clone(clip))
+                report.line("clip", check_clip(request.voice))
+            codes = tts.speak_batch([request])[0].codes
         return verdict(codes, run)
     except EngineError as error:
         if model == run.checkpoint:
