@@ -118,8 +118,7 @@ class TorchBackend:
     def _run_frame(
         self, slots: Tensor, sampling: Sequence[SamplingParams], max_context: int, pcm: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Returns codes [rows, 16], and which rows are finite [rows]. Audio is made for the first rows, as many as pcm
-        has."""
+        """Returns codes [rows, 16], and which rows are finite [rows]; audio goes to `pcm`."""
         state = self.state
         rows = replace(state, ints=state.ints[:, slots], floats=state.floats[:, slots])  # by row of this tick
         positions, frames = rows.int_row("position"), rows.int_row("frame")
@@ -132,7 +131,7 @@ class TorchBackend:
         first_logits = self.model.talker.logits(hidden)
         first = self._first_codes(rows, slots, first_logits, first_table, uniforms[:, 0])
         codes, last_logits = self._frame_codes(hidden, first, rest_table, uniforms)
-        self.codec.run(codes[: len(pcm)], slots[: len(pcm)], pcm)
+        self.codec.run(codes, slots, pcm)
         state.inputs[slots] = self.model.frame_rows(codes) + self._text_rows(rows, slots)
         state.int_row("position")[slots] = positions + 1
         state.int_row("frame")[slots] = frames + 1

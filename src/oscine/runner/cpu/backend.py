@@ -6,12 +6,12 @@ threads the codec has its own: `launch` returns when the frame's codes are known
 computed while this audio is.
 
 A stream's codes do not depend on the other streams of its ticks. Sums of int8 products are exact. In fp32, products sum
-a row in the same order for any number of rows from two on, and a single row is computed twice.
+a row in the same order for any number of rows from two on, and a single row gets a second one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,12 +22,11 @@ from torch import Tensor, nn
 from oscine.model.device import has_bf16_products, set_own_threads
 from oscine.model.int8 import Int8Linear
 from oscine.model.speech_model import SpeechModel
-from oscine.request import SamplingParams
 from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, SlotCodec
 from oscine.runner.cpu.codec import CodecThread, CpuCodec, divide_threads
 from oscine.runner.cpu.layers import CpuStack
 from oscine.runner.cpu.predictor import CpuPredictor
-from oscine.runner.cpu.steps import by_columns
+from oscine.runner.cpu.steps import SameBitsLinear, by_columns
 from oscine.runner.kv_cache import DecodeCacheView
 from oscine.runner.memory_budget import MemoryBudget
 from oscine.runner.runner import FrameOutput, Ticket
@@ -60,13 +59,8 @@ class CpuBackend(TorchBackend):
     def __init__(self, model: SpeechModel, budget: MemoryBudget, options: BackendOptions = DEFAULT_OPTIONS) -> None:
         self._code_threads, self._codec_threads = divide_threads()
         rows, recorded = budget.slots + 1, model.talker.dtype == torch.float32
-        self._alone_twice = recorded and isinstance(model.talker.head, nn.Linear)
         if recorded:
-            matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
-            if isinstance(model.predictor.heads, nn.Parameter):
-                matrices.append(model.predictor.heads)
-            for weight in matrices:
-                weight.data = by_columns(weight.data)
+            _give_same_bits(model)
         super().__init__(model, budget, options)
         self.talker = CpuStack(model.talker.stack, rows) if recorded else None
         self.predictor = CpuPredictor(model, rows) if recorded else None
@@ -97,17 +91,22 @@ class CpuBackend(TorchBackend):
             return super().collect(ticket)
         return replace(ticket.output, done_s=ticket.audio.result())
 
-    def _run_frame(
-        self, slots: Tensor, sampling: Sequence[SamplingParams], max_context: int, pcm: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        if len(slots) > 1 or not self._alone_twice:
-            return super()._run_frame(slots, sampling, max_context, pcm)
-        codes, finite = super()._run_frame(slots.repeat(2), [*sampling] * 2, max_context, pcm)
-        return codes[:1], finite[:1]
-
     def _talker_step(self, inputs: Tensor, cache: DecodeCacheView) -> Tensor:
         return self.talker.step(inputs, cache) if self.talker else super()._talker_step(inputs, cache)
 
     def _frame_codes(self, hidden: Tensor, first: Tensor, table: DrawTable, uniforms: Tensor) -> tuple[Tensor, Tensor]:
         frame_codes = self.predictor.frame_codes if self.predictor else super()._frame_codes
         return frame_codes(hidden, first, table, uniforms)
+
+
+def _give_same_bits(model: SpeechModel) -> None:
+    """Makes the fp32 products of talker and predictor sum a row in one order, whatever rows are beside it. Those of
+    their layers do so when they are recorded."""
+    matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
+    if isinstance(model.predictor.heads, nn.Parameter):
+        matrices.append(model.predictor.heads)
+    for weight in matrices:
+        weight.data = by_columns(weight.data)
+    for layer in (model.talker.head, model.talker.text_in, model.talker.text_out, model.predictor.narrow):
+        if isinstance(layer, nn.Linear):
+            layer.__class__ = SameBitsLinear

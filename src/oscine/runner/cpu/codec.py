@@ -43,7 +43,7 @@ class CpuCodec(SlotCodec):
         self._tails = torch.zeros(slots + 1, sum(tail.numel() for tail in start.tails))
         self.nbytes = self._tails.nbytes + self._frames.nbytes
         self._codec = codec
-        self._stack, self._pool = CpuStack(codec.stack, slots + 1), BufferPool(slots + 1)
+        self._stack, self._pool = CpuStack(codec.stack, slots + 1, same_bits=False), BufferPool(slots + 1)
         self.dtype = torch.bfloat16 if bf16 else torch.float32  # of products
         convs = [conv for conv in codec.modules() if isinstance(conv, _AnyConv)]
         convnexts: Any = codec.convnexts

@@ -77,13 +77,13 @@ class Norm:
 
 
 class CpuLayer:
-    def __init__(self, layer: Layer) -> None:
-        attention, mlp = layer.attention, layer.mlp
+    def __init__(self, layer: Layer, same_bits: bool) -> None:
+        attention, mlp, product = layer.attention, layer.mlp, partial(product_of, same_bits=same_bits)
         assert isinstance(mlp, SwiGLU), type(mlp)
         self._attention_norm, self._mlp_norm = Norm.of(layer.attention_norm), Norm.of(layer.mlp_norm)
         self._qk_norm = Norm(attention.qk_weight[:, 0], attention.eps) if attention.qk_norm else None
-        self._qkv, self._out = product_of(attention.qkv), product_of(attention.out, _scale(layer.attention_scale))
-        self._gate_up, self._down = product_of(mlp.gate_up), product_of(mlp.down, _scale(layer.mlp_scale))
+        self._qkv, self._out = product(attention.qkv), product(attention.out, _scale(layer.attention_scale))
+        self._gate_up, self._down = product(mlp.gate_up), product(mlp.down, _scale(layer.mlp_scale))
 
     def record_project(self, step: RecordedStep, at: StackBuffers, rope: Rope) -> None:
         """Records at.x -> at.q, at.k, at.v."""
@@ -113,12 +113,13 @@ def _scale(module: nn.Module) -> Tensor | None:
 
 
 class CpuStack:
-    """Runs a Stack for rows of one new position each."""
+    """Runs a Stack for rows of one new position each. Without `same_bits`, the last bits of a row alone differ from
+    those of a row among others, and it takes less time."""
 
-    def __init__(self, stack: Stack, max_rows: int) -> None:
+    def __init__(self, stack: Stack, max_rows: int, *, same_bits: bool = True) -> None:
         layers: Any = stack.layers
         self.config, self.pool = stack.config, BufferPool(max_rows)
-        self.layers = [CpuLayer(layer) for layer in layers]
+        self.layers = [CpuLayer(layer, same_bits) for layer in layers]
         self.norm = Norm.of(stack.norm)
         self._recorded: dict[int, tuple[RecordedStep, StackBuffers, Rope]] = {}
         self._cache: AttentionCache | None = None  # of the current step

@@ -12,7 +12,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from oscine.model.int8 import LARGEST, TINY, Int8Linear, int8_product
+from oscine.model.int8 import (
+    LARGEST,
+    PACKED_ZERO,
+    TINY,
+    Int8Linear,
+    has_integer_products,
+    int8_product,
+    packed_product,
+)
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -57,6 +65,7 @@ class BufferPool:
         if key not in self._buffers:
             # Not zeros: memory that no step touches costs nothing.
             self._buffers[key] = torch.empty(self._max_rows, key[1])
+            self._buffers[key][:2].zero_()  # products of one row read the second, and subnormal numbers are slow
         return self._buffers[key][:rows].view(rows, *shape)
 
     def share(self, name: str, rows: int, *shape: int) -> SharedBuffer:
@@ -73,15 +82,37 @@ class Product(Protocol):
 
 
 class Fp32Product:
-    def __init__(self, weight: Tensor) -> None:
-        self._weight = by_columns(weight).T
+    """A product in MKL. With `same_bits` a row alone is summed in the order of a row among others: the next row of its
+    buffers, whatever that holds, is computed too."""
+
+    def __init__(self, weight: Tensor, *, same_bits: bool = True) -> None:
+        self._weight, self._same_bits = by_columns(weight).T, same_bits
 
     def record(self, step: RecordedStep, pool: BufferPool, x: Tensor, out: Tensor) -> None:
+        if self._same_bits and len(x) == 1:
+            x, out = two_rows(x), two_rows(out)
         step.add(torch.mm, x, self._weight, out=out)
 
     def record_add(self, step: RecordedStep, pool: BufferPool, x: Callable[[], Tensor], out: Tensor) -> None:
         weight = self._weight
-        step.add(lambda: out.addmm_(x(), weight))
+        if not (self._same_bits and len(out) == 1):
+            step.add(lambda: out.addmm_(x(), weight))
+            return
+        source = pool.take("source", 1, len(weight))
+        step.add(lambda: source.copy_(x()))
+        step.add(two_rows(out).addmm_, two_rows(source), weight)
+
+
+def two_rows(row: Tensor) -> Tensor:
+    """Returns a row of a pool's buffer [1, n] with the row after it, [2, n]."""
+    return row.as_strided((2, row.shape[1]), (row.shape[1], 1))
+
+
+class SameBitsLinear(nn.Linear):
+    """A layer that computes a row alone with the bits of a row among others: it computes that row twice."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if len(x) > 1 else super().forward(torch.cat((x, x)))[:1]
 
 
 def by_columns(weight: Tensor) -> Tensor:
@@ -95,23 +126,24 @@ class Int8Product:
     """The calls of Int8Linear on fixed buffers."""
 
     def __init__(self, linear: Int8Linear) -> None:
-        self._values, self._scale = linear.values, linear.scale
+        self._linear = linear
 
     def record(self, step: RecordedStep, pool: BufferPool, x: Tensor, out: Tensor) -> None:
-        row_scale = self._record_sums(step, pool, x, out)
-        step.add(torch.mul, out, row_scale, out=out)
+        product, row_scale = self._record_rounding(step, pool, x)
+        step.add(lambda: torch.mul(product(), row_scale, out=out))
 
     def record_add(self, step: RecordedStep, pool: BufferPool, x: Callable[[], Tensor], out: Tensor) -> None:
-        rows, (outputs, inputs) = len(out), self._values.shape
-        source, product = pool.take("source", rows, inputs), pool.take("product", rows, outputs)
+        source = pool.take("source", len(out), self._linear.values.shape[1])
         step.add(lambda: source.copy_(x()))
-        row_scale = self._record_sums(step, pool, source, product)
-        step.add(torch.addcmul, out, product, row_scale, out=out)
+        product, row_scale = self._record_rounding(step, pool, source)
+        step.add(lambda: torch.addcmul(out, product(), row_scale, out=out))
 
-    def _record_sums(self, step: RecordedStep, pool: BufferPool, x: Tensor, out: Tensor) -> Tensor:
-        """Records out = x @ weight.T but for the rows' scales [rows, 1], which it returns."""
+    def _record_rounding(self, step: RecordedStep, pool: BufferPool, x: Tensor) -> tuple[Callable[[], Tensor], Tensor]:
+        """Returns what computes x @ weight.T but for the scales of x's rows, and those, [rows, 1]."""
         rows, inputs = x.shape
-        wide, rounded = pool.share("wide", rows, inputs), torch.empty(rows, inputs, dtype=torch.int8)
+        packed = self._linear.packed() if rows > 1 else None
+        wide = pool.share("wide", rows, inputs)
+        rounded = torch.empty(rows, inputs, dtype=torch.int8 if packed is None else torch.uint8)
         row_scale: Floats = np.empty((rows, 1), np.float32)
         largest, tiny = np.float32(LARGEST), np.float32(TINY)
         step.add(np.abs, x.numpy(), out=wide.array)
@@ -120,17 +152,29 @@ class Int8Product:
         step.add(np.divide, row_scale, largest, out=row_scale)
         step.add(np.divide, x.numpy(), row_scale, out=wide.array)
         step.add(np.rint, wide.array, out=wide.array)
+        if packed is not None:
+            step.add(np.add, wide.array, np.float32(PACKED_ZERO), out=wide.array)
         step.add(rounded.copy_, wide.tensor)
-        values, scale = self._values, self._scale
-        step.add(lambda: torch.mul(int8_product(rounded, values), scale, out=out))
-        return torch.from_numpy(row_scale)
+        return self._product(pool, rounded, packed), torch.from_numpy(row_scale)
+
+    def _product(self, pool: BufferPool, rounded: Tensor, packed: Tensor | None) -> Callable[[], Tensor]:
+        rows, values, scale = len(rounded), self._linear.values, self._linear.scale
+        if packed is not None:
+            return packed_product(rounded, packed, scale)
+        if not has_integer_products():
+            return lambda: int8_product(rounded, values).mul_(scale)
+        # A result that `_int_mm` makes itself takes 0.1 ms more.
+        by_inputs, sums = values.T, pool.take("sums", rows, len(values)).view(torch.int32)
+        scaled = pool.take("scaled", rows, len(values))
+        return lambda: torch.mul(torch._int_mm(rounded, by_inputs, out=sums), scale, out=scaled)
 
 
-def product_of(linear: nn.Module, scale: Tensor | None = None) -> Product:
+def product_of(linear: nn.Module, scale: Tensor | None = None, *, same_bits: bool = True) -> Product:
     """Returns the product of a layer without a bias. `scale` of the outputs is folded into the weight, which changes
     the last bits."""
     if isinstance(linear, Int8Linear):
         assert scale is None and linear.bias is None
         return Int8Product(linear)
     assert isinstance(linear, nn.Linear) and linear.bias is None, type(linear)
-    return Fp32Product(linear.weight if scale is None else linear.weight * scale[:, None])
+    weight = linear.weight if scale is None else linear.weight * scale[:, None]
+    return Fp32Product(weight, same_bits=same_bits)
