@@ -16,6 +16,7 @@ from fastapi.responses import Response
 
 from oscine.errors import NotFoundError
 from oscine.process.resources import Account, Owner, current_owner
+from oscine.server.http.openapi import described
 from oscine.server.http.streaming_response import ResponseWriter, StreamingSpeechResponse
 
 FILES_PATH = "/files/"
@@ -82,8 +83,15 @@ class KeptFiles:
 def kept_file_routes(files: KeptFiles, stalled_s: float) -> APIRouter:
     router = APIRouter(tags=["speech"])
 
-    @router.get(f"{FILES_PATH}{{name}}", include_in_schema=False)
+    @router.get(
+        f"{FILES_PATH}{{name}}",
+        response_class=Response,
+        responses={200: {"description": "The file.", "content": {"audio/*": {}}}, **described(404)},
+        openapi_extra={"security": []},
+        summary="A finished file",
+    )
     async def kept_file(name: str) -> Response:
+        """The file that an answer of DashScope's protocol names in its URL, which is the only key to it."""
         file = files.get(name)
 
         async def produce(writer: ResponseWriter) -> None:

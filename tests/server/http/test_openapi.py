@@ -51,10 +51,16 @@ def test_the_dashscope_call_is_described(schema: dict[str, Any]) -> None:
     assert set(operation["responses"]["200"]["content"]) == {"application/json", "text/event-stream"}
 
 
+def test_the_file_of_a_url_is_described_and_needs_no_key(engine: ScriptedEngine) -> None:
+    operation = build_app(engine, CARD, ServerConfig(api_keys=("k",))).openapi()["paths"]["/files/{name}"]["get"]
+    assert operation["security"] == [] and "404" in operation["responses"]
+    assert operation["responses"]["200"]["content"].keys() == {"audio/*"}
+
+
 def test_required_fields_are_first_and_ignored_ones_last(schema: dict[str, Any]) -> None:
     body = schema["components"]["schemas"]["SpeechBody"]
     names = list(body["properties"])
-    assert names[0] == "input" and body["required"] == ["input"]
+    assert names[:4] == ["input", "model", "voice", "response_format"] and body["required"] == ["input"]
     ignored = [name for name, field in SpeechBody.model_fields.items() if field.deprecated]
     assert names[-len(ignored) :] == ignored and "ambient_sound" in ignored
 

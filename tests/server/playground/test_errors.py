@@ -97,6 +97,7 @@ def test_the_metrics_are_opened_with_the_key(opened: Opener) -> None:
     one.page.wait_for_selector("#key:focus")
     one.expect("401")
     one.page.click("#key-toggle")
+    assert one.page.locator("a[href*=metrics]").count() == 0  # a link in a new tab would show the JSON of a 401
     one.page.click("#metrics")
     one.page.wait_for_selector("#key:focus")  # it is asked for
     one.expect("401")

@@ -35,6 +35,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 _OF_ALL = (403, 405, 431, 500, 503)  # what every endpoint can answer
 _OF_BODIES = (408, 413)
+_USUAL = ("model", "voice", "response_format")  # fields that most requests have
 
 
 def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -83,9 +84,16 @@ def _complete(schema: dict[str, Any], has_keys: bool) -> None:
 
 
 def _ordered(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
-    """Puts required fields first, and those that are accepted and ignored last."""
-    rank = {name: 0 if name in required else 2 if about.get("deprecated") else 1 for name, about in properties.items()}
-    return dict(sorted(properties.items(), key=lambda item: rank[item[0]]))
+    """Puts required fields first, then those that most requests have, and those that are accepted and ignored last."""
+
+    def rank(name: str) -> int:
+        if name in required:
+            return -1
+        if name in _USUAL:
+            return _USUAL.index(name)
+        return len(_USUAL) + bool(properties[name].get("deprecated"))
+
+    return {name: properties[name] for name in sorted(properties, key=rank)}
 
 
 def add_document(app: FastAPI, path: str, describe: Callable[[], dict[str, Any]]) -> None:
