@@ -21,7 +21,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +30,29 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "first_five_minutes.md"
 KEPT_VARIABLES = ("PATH", "LANG", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")  # and those of pip and uv
 NOISE = ("WARNING: Location", "Looking in ")  # about this machine's package index
-SHOWN_LINES = 12
+SHOWN_LINES = 30
+URL = "http://127.0.0.1:{port}"
+SPEECH = '{{"input": "Hello there.", "response_format": "wav", "stream": true}}'
+TIMES = "first byte after %{{time_starttransfer}} s, %{{size_download}} bytes after %{{time_total}} s\\n"
+# Titles and commands. One that ends with & goes on until the end; the next begins when its server is ready.
+STEPS = (
+    ("Clone the repository", "git clone --quiet --depth 1 file://{root} oscine && ls oscine"),
+    ("Install and serve", "make serve ARGS='--port {port}' &"),
+    (
+        "First request",
+        f"curl -sS {URL}/v1/audio/speech -H 'content-type: application/json' -d '{SPEECH}' -o first.wav -w '{TIMES}'",
+    ),
+    ("Playground", f"curl -sS -o page.html -w '%{{{{http_code}}}} %{{{{content_type}}}}\\n' {URL}/"),
+    ("Speak without a server", 'oscine say "Hello there." -o hello.wav'),
+    ("Check this machine", "oscine doctor"),
+    ("A checkpoint that clones, with random weights", "python tools/random_checkpoint.py base 0b6-base"),
+    (
+        "Clone a voice (random weights: noise)",
+        'oscine say "Now in my voice." --model base --ref-audio hello.wav --ref-text "Hello there." '
+        "--max-new-tokens 40 --save-voice me.safetensors -o cloned.wav",
+    ),
+    ("Upgrade, when nothing has changed", "git pull --quiet && make install && oscine --version"),
+)
 
 
 @dataclass
@@ -80,13 +102,18 @@ class Log:
 
 
 @contextmanager
-def serving(log: Log, port: int) -> Iterator[None]:
-    """`oscine serve` until it is ready, and its output as an entry."""
-    command, begun_s = f"oscine serve --port {port}", time.monotonic()
-    print(f"Server: {command}", flush=True)
+def serving(log: Log, title: str, command: str, port: int) -> Iterator[None]:
+    """Starts the server, and adds what it has printed when it is ready."""
+    begun_s = time.monotonic()
+    print(f"{title}: {command}", flush=True)
     with open(log.home / "serve.log", "w+", encoding="utf-8") as output:
         process = subprocess.Popen(
-            shlex.split(command), cwd=log.folder, env=log.environment, stdout=output, stderr=output
+            shlex.split(command.removesuffix("&")),
+            cwd=log.folder,
+            env=log.environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
         try:
             while not is_ready(port):
@@ -95,10 +122,10 @@ def serving(log: Log, port: int) -> Iterator[None]:
                 time.sleep(0.05)
             took_s = time.monotonic() - begun_s
             time.sleep(0.5)  # for the banner
-            log.add("Server", f"{command} &", Path(output.name).read_text(encoding="utf-8"), took_s)
+            log.add(title, command, Path(output.name).read_text(encoding="utf-8"), took_s)
             yield
         finally:
-            process.send_signal(signal.SIGTERM)
+            os.killpg(process.pid, signal.SIGTERM)  # make, and the server that it runs
             process.wait(60)
 
 
@@ -116,26 +143,18 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+def steps(port: int) -> list[tuple[str, str]]:
+    return [(title, command.format(port=port, root=ROOT)) for title, command in STEPS]
+
+
 def try_everything(log: Log) -> None:
-    log.run("Clone the repository", f"git clone --quiet --depth 1 file://{ROOT} oscine && ls oscine")
-    log.run("Install", "make install")
-    log.run("First sound", 'oscine say "Hello there." -o hello.wav')
-    log.run("Check this machine", "oscine doctor")
     port = free_port()
-    with serving(log, port):
-        body = '{"input": "Hello there.", "response_format": "wav"}'
-        written = "first byte after %{time_starttransfer} s, %{size_download} bytes after %{time_total} s\\n"
-        url = f"http://127.0.0.1:{port}"
-        options = f"-H 'content-type: application/json' -d '{body}' -o first.wav -w '{written}'"
-        log.run("First request", f"curl -sS {url}/v1/audio/speech {options}")
-        log.run("Playground", f"curl -sS -o page.html -w '%{{http_code}} %{{content_type}}\\n' {url}/")
-    log.run("A checkpoint that clones, with random weights", "python tools/random_checkpoint.py base 0b6-base")
-    log.run(
-        "Clone a voice (random weights: noise)",
-        'oscine say "Now in my voice." --model base --ref-audio hello.wav --ref-text "Hello there." '
-        "--max-new-tokens 40 --save-voice me.safetensors -o cloned.wav",
-    )
-    log.run("Upgrade, when nothing has changed", "git pull --quiet && make install && oscine --version")
+    with ExitStack() as until_the_end:
+        for title, command in steps(port):
+            if command.endswith("&"):
+                until_the_end.enter_context(serving(log, title, command, port))
+            else:
+                log.run(title, command)
 
 
 def page(log: Log) -> str:
