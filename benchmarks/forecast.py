@@ -1,4 +1,5 @@
 """Compares admission's forecasts with what happens, on the CPU: idle, beside another program, and after that has ended.
+Run it on a machine on which nothing else runs:
 
     python -m benchmarks.forecast [--rounds 8] [--requests 12]
 
@@ -6,6 +7,9 @@ A demo server gets a burst of requests, then a request every half second until a
 all have ended. With `engine.queue_wait_s` 0, each request for which there is no slot is refused at once, with the time
 after which a slot should be free; that is compared with the time until the first stream ended. The other program is a
 busy loop on each core, in the middle third of the rounds.
+
+Before that, a server with the default `engine.queue_wait_s` gets bursts of requests of 98 characters. Each phase begins
+when the load average is below half the number of cores, or after five minutes; one above it is marked in the table.
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ PROBE_S = 0.5
 MIN_S = 1.0  # after a shorter wait, the forecast is about the last few frames of a speech, whose end is chance
 _WAIT = re.compile(r"a slot is free in ([\d.]+)")
 PHASES = ("idle", "beside another program", "idle again")
+SETTLE_S = 300.0  # at most, for the load average of the last minute
+TEXT = "The road goes on along the river, past the old mill and the bridge, and ends at a small red house."
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +106,44 @@ def another_program(runs: bool) -> Iterator[None]:
             process.join()
 
 
+def settled() -> float:
+    """Waits until the machine is idle, but not for ever. Returns its load average."""
+    end_s = time.monotonic() + SETTLE_S
+    while (load := os.getloadavg()[0]) > (os.cpu_count() or 1) / 2 and time.monotonic() < end_s:
+        time.sleep(5)
+    return load
+
+
+async def measure_default(url: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Bursts at the default wait: how many of each are spoken, and when the last one is done."""
+    rows = []
+    load = settled()
+    async with httpx.AsyncClient(base_url=url, timeout=600, trust_env=False) as client:
+        for number in range(options.rounds):
+            begun_s = time.perf_counter()
+            body = {"input": TEXT, "response_format": "pcm"}
+            asked = [client.post("/v1/audio/speech", json=body) for _ in range(options.requests)]
+            spoken = sum(answer.status_code == 200 for answer in await asyncio.gather(*asked))
+            rows.append({"spoken": spoken, "done_s": time.perf_counter() - begun_s})
+            print(f"default wait, round {number}: {spoken} of {options.requests} spoken", flush=True)
+    return {"load_before": load, "characters": len(TEXT), "rounds": rows}
+
+
 async def measure(url: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     texts = itertools.cycle(builtin_texts("english", ["medium"]))
     rows = []
     async with httpx.AsyncClient(base_url=url, timeout=600, trust_env=False) as client:
         for phase in PHASES:
+            before = settled()
             with another_program(phase == PHASES[1]):
                 for number in range(options.rounds):
                     one = Round(client, texts)
                     load = os.getloadavg()[0]
                     forecasts = await one.run(options.requests)
-                    row = {"phase": phase, "round": number, "load_average": load, "admitted": one.admitted}
-                    rows.append({**row, "forecasts": [asdict(forecast) for forecast in forecasts]})
+                    row = {"phase": phase, "round": number, "load_before": before, "load_average": load}
+                    rows.append(
+                        {**row, "admitted": one.admitted, "forecasts": [asdict(forecast) for forecast in forecasts]}
+                    )
                     first = forecasts[0] if forecasts else None
                     words = (
                         f"{first.forecast_s:.1f} s forecast, {first.wait_s:.1f} s waited" if first else "no forecast"
@@ -133,6 +165,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         }
         figures[phase] = {
             "rounds": len(of_phase),
+            "load_before": of_phase[0]["load_before"],
             "load_average": float(np.mean([row["load_average"] for row in of_phase])),
             "admitted": [row["admitted"] for row in of_phase],
             **{name: _ratios([one for forecasts in group for one in forecasts]) for name, group in groups.items()},
@@ -151,9 +184,11 @@ def _ratios(forecasts: list[dict[str, float]]) -> dict[str, Any] | None:
 
 def main() -> None:
     options = read_arguments(__doc__, rounds=(8, "of each of the three phases"), requests=(12, "of a burst"))
+    with serving(None, None) as (_, url):
+        default = asyncio.run(measure_default(url, options))
     with serving(None, None, settings="[engine]\nqueue_wait_s = 0.0\n") as (_, url):
         rows = asyncio.run(measure(url, options))
-    figures = {"requests": options.requests, "phases": summary(rows), "rounds": rows}
+    figures = {"requests": options.requests, "default_wait": default, "phases": summary(rows), "rounds": rows}
     print(save(options.out, "forecast", figures))
 
 

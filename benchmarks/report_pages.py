@@ -236,9 +236,14 @@ _FORECASTS = ("first_burst", "bursts", "later")
 
 
 def forecast_table(result: Result) -> str:
-    """Forecast divided by wait; 1 is right, 2 twice too long."""
+    """Forecast divided by wait; 1 is right, 2 twice too long. A phase that began on a busy machine is marked."""
+    figures, cores = result["figures"], int(result["machine"].split()[0])
+
+    def name(phase: str, load: float) -> str:
+        return f"{phase} (other programs ran)" if load > cores else phase
+
     columns: Columns = {
-        f"demo voice, bursts of {result['figures']['requests']}": "{key}",
+        f"demo voice, bursts of {figures['requests']}": "{key}",
         "load average": "{load_average:.0f}",
         "admitted at once": lambda row: " to ".join(map(str, sorted({min(row["admitted"]), max(row["admitted"])}))),
         "longest median wait, s": lambda row: (
@@ -248,8 +253,20 @@ def forecast_table(result: Result) -> str:
         "in the other bursts: p10 / p50 / p90": lambda row: _ratio(row["bursts"]),
         "while the streams run": lambda row: _ratio(row["later"]),
     }
-    phases = dict(zip(_FORECAST_PHASES, result["figures"]["phases"].values(), strict=True))
-    return blocks(table_of(columns, phases), origin(result))
+    phases = {
+        name(phase, row.get("load_before", row["load_average"])): row
+        for phase, row in zip(_FORECAST_PHASES, figures["phases"].values(), strict=True)
+    }
+    parts = [table_of(columns, phases)]
+    if default := figures.get("default_wait"):
+        where = name("bursts", default["load_before"])
+        fewest = min(one["spoken"] for one in default["rounds"])
+        longest_s = max(one["done_s"] for one in default["rounds"])
+        parts.append(
+            f"With the default `engine.queue_wait_s`, {where} of {figures['requests']} requests of "
+            f"{default['characters']} characters: at least {fewest} of each were spoken, within {longest_s:.1f} s."
+        )
+    return blocks(*parts, origin(result))
 
 
 def _ratio(figures: Row | None) -> str:

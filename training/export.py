@@ -54,7 +54,10 @@ def write_layout(folder: Path, sizes: Sizes, vocabulary: Path, generation: dict[
     assert len(entries) <= sizes.text_tokens, (len(entries), sizes.text_tokens)
     _write_json(folder / "tokenizer_config.json", _tokenizer_config(len(entries)))
     # The voice learns words: numbers, signs and abbreviations are written out before it reads them.
-    _write_json(folder / "config.json", {**talker_config(sizes, entries), "oscine_text_level": "spoken"})
+    _write_json(
+        folder / "config.json",
+        {**talker_config(sizes, entries), "oscine_text_level": "spoken", "oscine_frames_per_text_token": 2.2},
+    )
     _write_json(folder / "generation_config.json", generation or GENERATION)
     _write_json(folder / "preprocessor_config.json", TALKER_PREPROCESSOR)
     _write_json(folder / "instructions.json", EXAMPLES)

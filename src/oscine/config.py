@@ -121,8 +121,12 @@ class PacingConfig:
     launch_margin_s: Float = _number(
         0.0002, 0, 1, "How long before the device ends a frame the next one is launched; large: as early as possible."
     )
-    frames_per_text_id: Float = _number(
-        4.0, 0.1, 1000, "Expected frames per text token, to predict when slots free up, until speeches have ended."
+    frames_per_text_id: Float | None = _number(
+        None,
+        0.1,
+        1000,
+        "Expected frames per text token, to predict when slots free up, until speeches have ended. Default: what the "
+        "checkpoint's config.json states as oscine_frames_per_text_token, or 4.",
     )
 
 

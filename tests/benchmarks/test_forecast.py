@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.forecast import PHASES, summary, told_wait_s
+from benchmarks.forecast import PHASES, TEXT, summary, told_wait_s
+from benchmarks.report_pages import forecast_table
 from oscine.config import EngineConfig
 from oscine.engine.forecast import Forecast, Load
 from oscine.engine.tick_cost import TickCost
@@ -21,6 +22,7 @@ def test_bursts_and_later_requests_are_counted_apart() -> None:
     rows = [
         {
             "phase": phase,
+            "load_before": 0.5,
             "load_average": 2.0,
             "admitted": 3,
             "forecasts": [
@@ -31,6 +33,21 @@ def test_bursts_and_later_requests_are_counted_apart() -> None:
         for phase in PHASES
         for factor in (2.0, 1.0, 1.0)
     ]
-    figures = summary(rows)[PHASES[1]]
+    phases = summary(rows)
+    figures = phases[PHASES[1]]
     assert [figures[name]["p50"] for name in ("first_burst", "bursts", "later")] == [2.0, 1.0, 1.0]
     assert [figures[name]["count"] for name in ("first_burst", "bursts", "later")] == [1, 2, 3]
+    default = {"load_before": 0.5, "characters": len(TEXT), "rounds": [{"spoken": 12, "done_s": 4.4}]}
+    about = {
+        "machine": "2 cores, x86_64",
+        "date": "2026-11-19",
+        "commit": "abc",
+        "command": "c",
+        "versions": {"python": "3"},
+    }
+    told = {"requests": 12, "default_wait": default, "phases": phases}
+    page = forecast_table({**about, "figures": told})
+    assert "at least 12 of each were spoken, within 4.4 s" in page and "98 characters" in page
+    assert "other programs" not in page
+    phases[PHASES[0]]["load_before"] = 16.0
+    assert "| before (other programs ran) |" in forecast_table({**about, "figures": told})

@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import random
+import re
+from collections.abc import Iterator
 
 import pytest
 
 from oscine.config import ChunkConfig, EngineConfig, PacingConfig
 from oscine.engine.loop import EngineLoop
 from oscine.errors import OverloadedError
+from oscine.model.checkpoint import DEMO, find_checkpoint
+from oscine.model.config import read_config
 from tests.engine.scripted_runner import PLAIN, SAMPLE_RATE_HZ, Listener, ScriptedRunner, VirtualClock, session_of
 
 CONFIG = dataclasses.replace(PLAIN, chunks=ChunkConfig(), queue_limit=16, queue_wait_s=2.0, pacing=PacingConfig())
@@ -229,3 +233,57 @@ def test_at_three_times_the_load_admitted_speeches_have_no_gap_between_segments(
     assert len(arrivals) > 1.3 * len(speeches) > 10, "some are refused"
     assert [[one.ends for one in speech.listeners] for speech in speeches] == [[["stop"]] * 4] * len(speeches)
     assert underruns == 0 and sum(speech.player().underrun_s() > 0.001 for speech in speeches) == 0
+
+
+# --- the first burst after a start: with what the warm-up and the checkpoint tell of the demo voice on two CPU cores
+
+FREE = (0.008, 0.004)  # s of a tick and of each row: about 14 streams in real time
+BUSY = (0.024, 0.012)  # 3 streams
+TEXT_IDS, FRAMES = 30, 66  # of 98 characters
+
+
+def first_burst(cost_s: tuple[float, float], queue_wait_s: float) -> tuple[list[Listener], list[float], float]:
+    """Twelve requests at once. Returns the admitted ones, the waits that the refused ones were told, and when the first
+    speech ended."""
+    fixed_s, row_s = cost_s
+    frames_per_text_id = read_config(find_checkpoint(DEMO)).frames_per_text_token
+    pacing = PacingConfig(frames_per_text_id=frames_per_text_id)
+    config = dataclasses.replace(PLAIN, chunks=ChunkConfig(), queue_wait_s=queue_wait_s, pacing=pacing)
+    runner = ScriptedRunner(32, fixed_s=fixed_s, row_s=row_s, prefill_row_s=0.0003)
+    clock = runner.clock
+    loop = EngineLoop(runner, config, clock)
+
+    def run() -> Iterator[float]:
+        while (ticked := loop.tick()) or loop.wake_s is not None:
+            if not ticked and loop.wake_s is not None:
+                clock.now_s = max(clock.now_s, loop.wake_s)
+            yield clock.now_s
+
+    for size in (1, 2, 4, 8, 16):  # the warm-up
+        for tag in range(1, size + 1):
+            warm = session_of(tag, 100, Listener(clock), config, max_new_tokens=17, continues=True)
+            warm.utterance_id = f"warm-up {size} {tag}"
+            loop.submit(warm)
+        list(run())
+    begun_s, admitted, told_s = clock.now_s, list[Listener](), list[float]()
+    for tag in range(1, 13):
+        listener = Listener(clock)
+        try:
+            loop.submit(session_of(tag, FRAMES, listener, config, text_ids=TEXT_IDS))
+            admitted.append(listener)
+        except OverloadedError as error:
+            told_s += map(float, re.findall(r"a slot is free in ([\d.]+)", str(error)))
+    freed_s = [now_s for now_s in run() if any(listener.ends for listener in admitted)]
+    assert [listener.ends for listener in admitted] == [["stop"]] * len(admitted)
+    return admitted, told_s, freed_s[0] - begun_s
+
+
+def test_an_idle_machine_admits_a_first_burst_of_the_demo_voice() -> None:
+    admitted, told_s, _ = first_burst(FREE, EngineConfig().queue_wait_s)
+    assert len(admitted) == 12 and not told_s
+
+
+def test_the_first_forecast_of_the_demo_voice_is_right() -> None:
+    admitted, told_s, free_s = first_burst(BUSY, 0.0)
+    assert len(admitted) + len(told_s) == 12 and len(told_s) > 6
+    assert all(0.9 * free_s < one_s < 1.2 * free_s for one_s in told_s)

@@ -86,7 +86,10 @@ def _build(
     folder = find_checkpoint(model)
     model_config = read_config(folder)
     budget = plan_within_memory(model_config, config, device, weights_dtype, progress)
-    config = replace(config, slots=budget.slots)
+    pacing = config.pacing
+    if pacing.frames_per_text_id is None:
+        pacing = replace(pacing, frames_per_text_id=model_config.frames_per_text_token)
+    config = replace(config, slots=budget.slots, pacing=pacing)
     options = BackendOptions(frame_sizes=config.buckets, graphs=config.graphs, codec=codec)
     sizes = options.sizes(budget.slots)
     kernels = _choose_kernels(config, model_config, device, weights_dtype, sizes, progress)

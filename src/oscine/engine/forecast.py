@@ -124,6 +124,7 @@ def _overloaded(reason: str, retry_s: float, before: str = "") -> OverloadedErro
 
 
 _DECAY = 0.95  # per speech: the average covers about the last twenty
+_FRAMES_PER_TEXT_ID = 4.0  # where neither the settings nor the checkpoint say more
 _GUESSED_IDS = 10.0  # the first guess counts like a speech of so many text ids, half a sentence
 _MIN_FRAMES_LEFT = 5.0
 
@@ -131,8 +132,9 @@ _MIN_FRAMES_LEFT = 5.0
 class SpeechLength:
     """Estimates the frames of a speech from its text ids. The loop adds speeches; any thread may read."""
 
-    def __init__(self, frames_per_text_id: float) -> None:
+    def __init__(self, frames_per_text_id: float | None = None) -> None:
         """Takes the first guess, which is used until speeches have ended."""
+        frames_per_text_id = frames_per_text_id or _FRAMES_PER_TEXT_ID
         self._ids, self._frames = _GUESSED_IDS, _GUESSED_IDS * frames_per_text_id
         self.frames_per_text_id = frames_per_text_id
 

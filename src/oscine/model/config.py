@@ -211,6 +211,10 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     instruction_examples: tuple[tuple[str, str], ...] = ()  # (name, instructions), of instructions.json
     # A key of ours: how far texts are rewritten for this checkpoint. Published ones read most signs themselves.
     text_level: TextLevel = field(name="oscine_text_level", default="clean")
+    # Another one: the usual length of its speech, for forecasts until speeches have ended.
+    frames_per_text_token: Annotated[float, Meta(gt=0, le=1000)] | None = field(
+        name="oscine_frames_per_text_token", default=None
+    )
 
     @property
     def follows_instructions(self) -> bool:
