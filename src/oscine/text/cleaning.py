@@ -43,7 +43,9 @@ _ARROWS = "\u2190-\u21ff\u27f0-\u27ff\u2794-\u27be"
 _INVISIBLE = "\u00ad\u034f\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffc"
 _CONTROLS = r"\x00-\x08\x0e-\x1f\x7f\x80-\x84\x86-\x9f"
 _JOINERS = "\u200c\u200d\ufe0e\ufe0f"  # also of other scripts; they belong to emoji if they follow one
-_EMOJI_CHARS = "\u2300-\u23ff\u2600-\u2775\u2b00-\u2bff\U0001f000-\U0001f0ff\U0001f18a-\U0001fbff"
+_EMOJI_CHARS = (
+    "\u231a\u231b\u2328\u23cf\u23e9-\u23fa\u2600-\u2775\u2b00-\u2bff\U0001f000-\U0001f0ff\U0001f18a-\U0001fbff"
+)
 _EMOJI = f"[{_EMOJI_CHARS}][\ufe0e\ufe0f\u20e3\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*"
 _STYLED = "\u24b6-\u24e9\U0001d400-\U0001d7ff\U0001f130-\U0001f189"  # letters in another font, as phones offer them
 _BULLETS = r"\-+*\u2022\u2023\u25aa\u25cf\u25cb\u25e6\u00b7\u2013\u2014\u2043"

@@ -1,15 +1,17 @@
 """Texts as people write them: the set of `oscine eval --texts written`, and what may never happen."""
 
 import re
+import unicodedata
 from importlib import resources
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oscine.text.cleaning import folded
 from oscine.text.english.lexicon import LETTERS
-from oscine.text.english.reader import EnglishReader
-from oscine.text.options import TextOptions
+from oscine.text.english.words import is_silent
+from oscine.text.options import TextLevel, TextOptions
 from oscine.text.preparation import StreamingPreparation, StreamPiece, prepare_text
 from oscine.text.segmenter import SegmenterConfig
 from oscine.text.spoken_text import SpokenText
@@ -55,10 +57,13 @@ SIGNS = "aB1 .,$€%/-#&()'\"½éßIVX\n*+=@5S²"
 @settings(max_examples=300, deadline=None)
 @given(st.text(SIGNS, max_size=40))
 def test_no_letter_and_no_digit_is_lost_silently(text: str) -> None:
-    reader = EnglishReader()
-    for piece in (*reader.push(text), *reader.finish()):
-        if any(map(str.isalnum, piece.written)):
-            assert any(map(str.isalnum, piece.said)), (piece.written, piece.said)
+    if not any(map(str.isalnum, text)):
+        return
+    for part in prepare_text(text, SPOKEN, "english"):
+        assert isinstance(part, SpokenText)
+        for said_from, said_to, start, end in part.replacements:
+            written, said = part.written[start:end], part.spoken[said_from:said_to]
+            assert any(map(str.isalnum, said)) or not any(map(str.isalnum, written)), (written, said)
 
 
 @pytest.mark.parametrize(
@@ -78,3 +83,31 @@ def test_a_number_is_released_when_the_next_word_shows_that_it_is_complete(pushe
     stream = StreamingPreparation(SPOKEN, "english", SegmenterConfig())
     results = [result for char in pushed for result in stream.push(char)]
     assert "".join(one.text.spoken for one in results if isinstance(one, StreamPiece)).rstrip() == released
+
+
+def spoken_of(text: str, level: TextLevel) -> str:
+    (prepared,) = prepare_text(text, TextOptions(text_level=level), "english")
+    assert isinstance(prepared, SpokenText)
+    return prepared.spoken
+
+
+# Beside those that `is_silent` lists: signs that are no words where they join words, and formulas' "$".
+JOINING = {"one{}two": "/_", "one {}two": "$", "one{} two": "$"}
+ALL_SIGNS = [
+    char
+    for char in map(chr, [*range(0x21, 0x370), *range(0x2000, 0x2400)])
+    if unicodedata.category(char)[0] in "PS" and not all(map(is_silent, folded(char)))
+]
+
+
+@pytest.mark.parametrize("form", ["one {} two", "one{}two", "one {}two", "one{} two", "5 {} 6"])
+def test_every_sign_is_a_word_or_a_pause_or_has_no_reading(form: str) -> None:
+    first, second = ("five", "six") if "5" in form else ("one", "two")
+    lost = []
+    for sign in ALL_SIGNS:
+        written = form.format(sign)
+        if re.fullmatch(rf"{first}[ '\"-]*{second}", spoken_of(written, "spoken")):
+            is_markup = spoken_of(written, "clean").replace(" ", "") == form.format("").replace(" ", "")
+            if not is_markup and folded(sign) not in JOINING.get(form, ""):
+                lost.append(sign)
+    assert not lost, " ".join(lost)

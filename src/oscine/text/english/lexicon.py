@@ -292,9 +292,10 @@ SYMBOLS = {
     "∴": "therefore", "∵": "because", "‰": "per thousand", "≡": "is identical to", "∝": "is proportional to",
     "⊂": "is a subset of", "⊆": "is a subset of", "∅": "empty set", "µ": "micro", "Ω": "ohms", "∇": "nabla",
     "≅": "is congruent to", "∼": "about", "⇒": "implies", "⇔": "if and only if", "º": "degrees", "¦": ",",
-    "¤": "currency", "′": "prime", "℃": "degrees Celsius", "℉": "degrees Fahrenheit", "₹": "rupees",
+    "¤": "currency", "′": "prime", "⌘": "command", "⌥": "option",
+    "℃": "degrees Celsius", "℉": "degrees Fahrenheit", "₹": "rupees",
 }  # fmt: skip
-SILENT = frozenset("'`¡¿ª®™†‡")  # signs without a reading
+SILENT = frozenset("'\"`¡¿ª®™†‡‗‾")  # signs without a reading
 # Several signs that are one, and what is no sign between words.
 OPERATORS = {
     "==": "equals", "===": "equals", "!=": "is not", "!==": "is not", "<=": "at most", ">=": "at least", "&&": "and",

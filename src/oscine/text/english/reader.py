@@ -461,7 +461,8 @@ class _Reading:
             )
         if self.before == "of" and _RATIO.fullmatch(core):
             return len(core), core.replace(":", " to ")
-        return len(core), words.fallback(folded)
+        spoken = words.with_pauses(folded)
+        return len(core), spoken.removesuffix(",") if trail and trail[0] in ".,;:!?)]}" else spoken
 
     @staticmethod
     def _hyphenated(core: str) -> str | None:

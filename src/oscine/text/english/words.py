@@ -201,7 +201,11 @@ def mixed(text: str) -> str:
 
 
 def fallback(text: str) -> str:
-    """Anything else: its words, numbers and symbols one by one."""
+    """Anything else: its words, numbers and symbols one by one, without pauses at its ends."""
+    return with_pauses(text).strip(" ,")
+
+
+def with_pauses(text: str) -> str:
     if _CAPITALS_APART.fullmatch(text):  # "A/B", "R&D", "M&Ms"
         ending = "s" if text[-1] == "s" else ""
         spoken = [letters(part) if part.isalpha() else "and" for part in text.removesuffix("s") if part != "/"]
@@ -215,7 +219,7 @@ def fallback(text: str) -> str:
     if "$" in text:
         text = _FORMULA.sub("", text)
     parts = [_part(found[0]) for found in _PARTS.finditer(text)]
-    return _COMMAS.sub(",", " ".join(filter(None, parts))).strip(" ,")
+    return _COMMAS.sub(",", " ".join(filter(None, parts))).strip()
 
 
 _CAPITALS_APART = re.compile(r"[A-Z](?:[/&][A-Z])+s?")
