@@ -32,7 +32,7 @@ from oscine.speech.capabilities import check_can_clone, check_text, resolve_requ
 from oscine.speech.events import Audio, Speech, SpeechEvent, SpokenTurn, WholeFile
 from oscine.speech.run import Speaker
 from oscine.speech.script import Script, Scripted, prepare_turns, spoken_turn
-from oscine.speech.voices import language_name
+from oscine.speech.voice_names import language_name
 from oscine.speech_options import suggests_names, takes_request
 from oscine.text.options import at_level, text_language
 from oscine.text.preparation import Prepared, check_text_options, prepare_text

@@ -19,8 +19,8 @@ from oscine.server.dialects import dashscope_http, elevenlabs_http
 from oscine.server.dialects.dashscope import DashScopeConnection
 from oscine.server.dialects.elevenlabs import ElevenLabsConnection
 from oscine.server.dialects.nari import NariConnection
-from oscine.server.dialects.routes import VllmOmniConnection
 from oscine.server.dialects.sglang_omni import SglangOmniConnection
+from oscine.server.dialects.vllm_omni import VllmOmniConnection
 from oscine.server.live.connection import LiveConnection
 from oscine.server.live.messages import UtteranceEnded
 from oscine.server.live.utterance import LiveUtterance

@@ -9,7 +9,7 @@ import pytest
 from oscine.config import ServerConfig
 from oscine.request import SamplingParams
 from oscine.server.schemas import SpeechBody
-from oscine.speech.voices import language_name
+from oscine.speech.voice_names import language_name
 from tests.server.live.live_client import server_of
 from tests.server.scripted_engine import CARD, ScriptedEngine, spoken
 from tests.server.serving import client_of

@@ -109,18 +109,20 @@ _MAX_LATE_S = 0.2  # a larger error means that the model cannot align
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recording:
+class ReferenceRecording:
     text: str
     samples: Samples  # 16 kHz
     times: Times
 
 
-def reference_recordings() -> list[Recording]:
+def reference_recordings() -> list[ReferenceRecording]:
     folder = resources.files("oscine.align")
     samples, _ = soundfile.read(io.BytesIO((folder / "reference.ogg").read_bytes()), dtype="float32")
     found = json.loads((folder / "reference.json").read_text(encoding="utf-8"))
     return [
-        Recording(one["text"], samples[one["first"] : one["last"]], [(start, end) for start, end in one["times"]])
+        ReferenceRecording(
+            one["text"], samples[one["first"] : one["last"]], [(start, end) for start, end in one["times"]]
+        )
         for one in found
     ]
 

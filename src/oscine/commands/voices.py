@@ -40,8 +40,8 @@ _MAX_CONSENT_CHARS = 1024  # characters, as the server has it
 
 def _store(voices_dir: Path | None, *, make: bool = False) -> VoiceStore:
     """The server's voice store. With `make`, the folder is created if it is missing."""
+    from oscine.speech.voice_names import reserved_names
     from oscine.speech.voice_store import VoiceStore
-    from oscine.speech.voices import reserved_names
 
     folder = Path(voices_dir or default_voices_dir()).expanduser()
     usable = make or os.path.isdir(folder)

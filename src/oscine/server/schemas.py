@@ -31,7 +31,7 @@ from oscine.server.spellings import TaskName, meant_values
 from oscine.speech.capabilities import AUTO, KIND_NAMES
 from oscine.speech.phrase_cache import CacheUse
 from oscine.speech.routing import AskedModel
-from oscine.speech.voices import language_name
+from oscine.speech.voice_names import language_name
 from oscine.types import ModelCard
 
 MAX_EMBEDDING = 8192  # numbers

@@ -20,10 +20,10 @@ from fastapi import FastAPI
 from oscine.config import ServerConfig
 from oscine.errors import ConfigError, EngineError, OscineError
 from oscine.server.app import build_status_app
-from oscine.server.http.http_protocol import BoundedHttpProtocol
+from oscine.server.http.http_limits import BoundedHttpProtocol
 from oscine.server.http.listener import bind
 from oscine.server.http.logs import log_fields
-from oscine.server.http.websocket_protocol import MAX_MESSAGE_BYTES, BoundedWebSocketProtocol
+from oscine.server.http.websocket_limits import MAX_MESSAGE_BYTES, BoundedWebSocketProtocol
 from oscine.server.service import Service
 
 _log = logging.getLogger(__name__)

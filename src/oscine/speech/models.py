@@ -18,8 +18,8 @@ from oscine.request import SpeechRequest
 from oscine.speech.capabilities import KIND_NAMES, Needs, can_clone_for
 from oscine.speech.cloned_voices import ClonedVoices, Transcribe
 from oscine.speech.routing import AskedModel, choose_models, find_name, needs_of
+from oscine.speech.voice_names import MixedVoices, VoiceResolver, reserved_names
 from oscine.speech.voice_store import VoiceStore
-from oscine.speech.voices import MixedVoices, VoiceResolver, reserved_names
 from oscine.types import EngineHealth, EngineState, EngineStatus, ModelCard, SpeechEngine
 from oscine.voice import Voice
 

@@ -23,7 +23,7 @@ from typing import Any
 from oscine.errors import NotFoundError, RequestError, VoiceError, shown_name, unknown_choice
 from oscine.request import SpeechRequest, VoiceMix, VoiceSource, naming_turn
 from oscine.speech.capabilities import CLIP_PARAMS, KIND_NAMES, Needs, can_clone_for, check_needs
-from oscine.speech.voices import DEFAULT_VOICE, OPENAI_VOICES, is_foreign_voice, mix_named
+from oscine.speech.voice_names import DEFAULT_VOICE, OPENAI_VOICES, is_foreign_voice, mix_named
 from oscine.types import ModelCard, ModelKind
 from oscine.voice import Voice
 

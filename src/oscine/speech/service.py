@@ -17,8 +17,8 @@ from oscine.speech.phrase_cache import ModelPhrases, PhraseCache
 from oscine.speech.plan import SpeechPlan, SpeechPlanner
 from oscine.speech.run import Speaker
 from oscine.speech.script import Script
+from oscine.speech.voice_names import reserved_names
 from oscine.speech.voice_store import VoiceStore
-from oscine.speech.voices import reserved_names
 from oscine.speech.word_times import AsyncAligner, JobMeter, WordTimer
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oscine.deploy.tritonserver.speech_model import TritonPythonModel
+from oscine.deploy.tritonserver.speech_model import JoinedSpeechModel
 from tests.deploy.tritonserver.fake_backend import InferenceResponse, Request, Tensor, TritonError, fake_backend
 
 SHAPE = {"left_context_frames": 3, "new_frames": 4, "samples_per_frame": 2, "sample_rate_hz": 24000}
@@ -65,11 +65,11 @@ def _talker_response(code: int, *, last: bool) -> InferenceResponse:
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Iterator[TritonPythonModel]:
+def model(tmp_path: Path) -> Iterator[JoinedSpeechModel]:
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "settings.toml").write_text("")
     (tmp_path / "1" / "codec.json").write_text(json.dumps(SHAPE))
-    model = TritonPythonModel()
+    model = JoinedSpeechModel()
     model.initialize(
         {"model_repository": str(tmp_path), "model_version": "1", "model_instance_name": "oscine_speech_0_0"}
     )
@@ -78,7 +78,7 @@ def model(tmp_path: Path) -> Iterator[TritonPythonModel]:
 
 
 def ask(
-    model: TritonPythonModel,
+    model: JoinedSpeechModel,
     monkeypatch: pytest.MonkeyPatch,
     *,
     is_cancelled: Callable[[], bool] | None = None,
@@ -93,7 +93,7 @@ def ask(
     return request
 
 
-def test_every_frame_is_heard_once_and_in_order(model: TritonPythonModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_frame_is_heard_once_and_in_order(model: JoinedSpeechModel, monkeypatch: pytest.MonkeyPatch) -> None:
     models = Models(count=30)
     request = ask(model, monkeypatch, talker=models.talker, codec=models.codec)
     heard = np.concatenate(request.sender.values("audio"))
@@ -104,7 +104,7 @@ def test_every_frame_is_heard_once_and_in_order(model: TritonPythonModel, monkey
     assert models.windows == 30
 
 
-def test_a_client_that_left_cancels_the_talker(model: TritonPythonModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_left_cancels_the_talker(model: JoinedSpeechModel, monkeypatch: pytest.MonkeyPatch) -> None:
     models = Models(endless=True)
     request = ask(model, monkeypatch, talker=models.talker, codec=models.codec)
     assert models.waited.wait(600)
@@ -112,7 +112,7 @@ def test_a_client_that_left_cancels_the_talker(model: TritonPythonModel, monkeyp
     assert not any(response.has_error() for response in request.sender.wait()) and models.cancelled.is_set()
 
 
-def test_unloading_ends_the_streams(model: TritonPythonModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unloading_ends_the_streams(model: JoinedSpeechModel, monkeypatch: pytest.MonkeyPatch) -> None:
     models = Models(endless=True)
     request = ask(model, monkeypatch, talker=models.talker, codec=models.codec)
     assert models.waited.wait(600)
@@ -121,7 +121,7 @@ def test_unloading_ends_the_streams(model: TritonPythonModel, monkeypatch: pytes
 
 
 def test_responses_of_the_talker_are_kept_until_triton_has_forgotten_them(
-    model: TritonPythonModel, monkeypatch: pytest.MonkeyPatch
+    model: JoinedSpeechModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It deletes what nobody else holds in a thread without the GIL, but before it answers about a cancellation."""
     models, alive = Models(count=30), 0
@@ -150,7 +150,7 @@ def test_responses_of_the_talker_are_kept_until_triton_has_forgotten_them(
     assert asked == [1] * 30
 
 
-def test_an_error_of_the_talker_is_the_answer(model: TritonPythonModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_talker_is_the_answer(model: JoinedSpeechModel, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(inputs: dict[str, np.ndarray]) -> Iterator[InferenceResponse]:
         if "cancel" not in inputs:
             yield InferenceResponse(error=TritonError("bad_request: unknown voice", "invalid"))
@@ -159,7 +159,7 @@ def test_an_error_of_the_talker_is_the_answer(model: TritonPythonModel, monkeypa
     assert (error.message(), error.code) == ("bad_request: unknown voice", "invalid")
 
 
-def test_a_failure_of_the_codec_ends_the_talker_too(model: TritonPythonModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_of_the_codec_ends_the_talker_too(model: JoinedSpeechModel, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(inputs: dict[str, np.ndarray]) -> Iterator[InferenceResponse]:
         yield InferenceResponse(error=TritonError("out of memory"))
 
@@ -168,7 +168,7 @@ def test_a_failure_of_the_codec_ends_the_talker_too(model: TritonPythonModel, mo
     assert request.sender.error().message() == "out of memory" and models.cancelled.is_set()
 
 
-def test_a_model_that_is_not_loaded_is_named(model: TritonPythonModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_not_loaded_is_named(model: JoinedSpeechModel, monkeypatch: pytest.MonkeyPatch) -> None:
     models = Models(endless=True)
     error = ask(model, monkeypatch, talker=models.talker).sender.error()
     assert error.message().startswith("engine_failed: oscine_codec cannot be reached") and error.code == "busy"

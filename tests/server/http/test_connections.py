@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
-from oscine.server.http import connections, http_protocol
+from oscine.server.http import connections, http_limits
 from oscine.server.http import json_body as request_body
 from oscine.server.http.connections import OpenConnections, client_network
 from oscine.server.service import Service
@@ -101,7 +101,7 @@ def test_a_body_that_does_not_arrive_gets_408(
     opened: Connect, monkeypatch: pytest.MonkeyPatch, path: str, length: int | None
 ) -> None:
     monkeypatch.setattr(request_body, "BODY_S", 0.2)
-    monkeypatch.setattr(http_protocol, "REST_S", 0.2)
+    monkeypatch.setattr(http_limits, "REST_S", 0.2)
     one = opened()
     kind = "multipart/form-data; boundary=x" if "voices" in path else "application/json"
     one.sendall(post(path, length, kind=kind))
@@ -132,7 +132,7 @@ def test_a_slow_body_does_not_extend_its_time_for_ever(opened: Connect, monkeypa
 def test_a_refused_request_need_not_be_heard_to_the_end(
     opened: Connect, monkeypatch: pytest.MonkeyPatch, after: bytes
 ) -> None:
-    monkeypatch.setattr(http_protocol, "REST_S", 0.3)
+    monkeypatch.setattr(http_limits, "REST_S", 0.3)
     one = opened()
     one.sendall(post("/v1/audio/speech", 10**6, key="wrong"))
     assert head_of(one).startswith(b"HTTP/1.1 401 ")

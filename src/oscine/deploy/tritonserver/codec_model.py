@@ -13,7 +13,7 @@ import numpy as np
 from oscine.deploy.tritonserver.tensors import CODEC_FILE, ModelInstance, utils
 
 
-class TritonPythonModel:
+class CodecModel:
     def initialize(self, args: Mapping[str, str]) -> None:
         import onnxruntime  # of the extra `export`
 

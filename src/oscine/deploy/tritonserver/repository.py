@@ -123,7 +123,7 @@ class _Writer:
             decoupled=True,
             instances=len(self._settings.devices),
         )
-        self._write_settings(self._write_model(ENGINE, config, "engine_models", "EngineModel"))
+        self._write_settings(self._write_model(ENGINE, config, "engine_models.EngineModel"))
 
     def _write_talker(self) -> None:
         config = config_pbtxt(
@@ -133,7 +133,7 @@ class _Writer:
             about="The engine without its codec: text to codes. It batches its streams itself.",
             decoupled=True,  # one instance: requests for the same stream must reach the same process
         )
-        self._write_settings(self._write_model(TALKER, config, "engine_models", "TalkerModel"))
+        self._write_settings(self._write_model(TALKER, config, "engine_models.TalkerModel"))
 
     def _write_codec(self) -> CodecWindow:
         from oscine.export import export_codec_window, read_codec_window
@@ -158,7 +158,7 @@ class _Writer:
             max_batch_size=options.max_batch_size,
             queue_delay_us=options.queue_delay_us,
         )
-        self._write_model(CODEC, config, "codec_model" if options.backend == "python" else None)
+        self._write_model(CODEC, config, "codec_model.CodecModel" if options.backend == "python" else None)
         if options.backend == "tensorrt" and has_trtexec():
             build_plan(replace(window, path=version / CODEC_FILE), version / PLAN_FILE)
         return window
@@ -171,20 +171,21 @@ class _Writer:
             about=f"Business-logic scripting: text to samples through {TALKER} and {CODEC}.",
             decoupled=True,
         )
-        version = self._write_model(SPEECH, config, "speech_model")
+        version = self._write_model(SPEECH, config, "speech_model.JoinedSpeechModel")
         self._write_settings(version)
         shape = CodecShape(
             window.left_context_frames, window.new_frames, window.samples_per_frame, window.sample_rate_hz
         )
         (version / CODEC_SHAPE).write_text(json.dumps(asdict(shape), indent=1) + "\n", encoding="utf-8")
 
-    def _write_model(self, name: str, config: str, module: str | None, model: str = "TritonPythonModel") -> Path:
-        """Returns the folder of the version. `module` None: a backend that needs no model.py."""
+    def _write_model(self, name: str, config: str, model: str | None) -> Path:
+        """Returns the folder of the version. `model` is a class with its module; Triton's own backends have none."""
         version = self._folder / name / "1"
         version.mkdir(parents=True, exist_ok=True)
         (self._folder / name / "config.pbtxt").write_text(config, encoding="utf-8")
-        if module is not None:
-            (version / "model.py").write_text(_MODEL_PY.format(module=module, model=model), encoding="utf-8")
+        if model is not None:
+            module, _, name_of_class = model.partition(".")
+            (version / "model.py").write_text(_MODEL_PY.format(module=module, model=name_of_class), encoding="utf-8")
         return version
 
     def _write_settings(self, version: Path) -> None:

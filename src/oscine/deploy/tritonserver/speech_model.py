@@ -44,7 +44,7 @@ _TALKER_OUTPUTS = [spec.name for spec in TALKER_OUTPUTS]
 TalkerValues = dict[str, npt.NDArray[Any]]  # one response of the talker
 
 
-class TritonPythonModel:
+class JoinedSpeechModel:
     def initialize(self, args: Mapping[str, str]) -> None:
         folder = ModelInstance.of(args).folder
         settings = load_settings(folder / SETTINGS, {})

@@ -17,7 +17,7 @@ from oscine.audio.pcm import CODEBOOKS
 from oscine.model.layers import attention
 from oscine.model.speech_model import Predictor, SpeechModel
 from oscine.runner.cpu.layers import CpuStack, Rope, StackBuffers
-from oscine.runner.cpu.steps import BufferPool, Floats, Fp32Product, Ints, Product, RecordedStep, product_of
+from oscine.runner.cpu.steps import BufferPool, Floats, Fp32Product, Ints, RecordedProduct, RecordedStep, product_of
 from oscine.runner.sampling import DrawTable, draw
 
 MAX_TABLE_BYTES = 64 * 2**20  # published sizes would need 600 MiB
@@ -125,7 +125,7 @@ class CpuPredictor:
             layer.record_finish(step, at, partial(attention, at.q, keys, values))
 
 
-def _heads(predictor: Predictor) -> list[Product]:
+def _heads(predictor: Predictor) -> list[RecordedProduct]:
     if isinstance(predictor.heads, nn.ModuleList):
         return [product_of(head) for head in predictor.heads]
     return [Fp32Product(head) for head in predictor.heads]

@@ -73,7 +73,7 @@ class BufferPool:
         return SharedBuffer(tensor, tensor.numpy())
 
 
-class Product(Protocol):
+class RecordedProduct(Protocol):
     def record(self, step: RecordedStep, pool: BufferPool, x: Tensor, out: Tensor) -> None:
         """Records out = x @ weight.T, for x [rows, inputs] in fp32."""
 
@@ -169,7 +169,7 @@ class Int8Product:
         return lambda: torch.mul(torch._int_mm(rounded, by_inputs, out=sums), scale, out=scaled)
 
 
-def product_of(linear: nn.Module, scale: Tensor | None = None, *, same_bits: bool = True) -> Product:
+def product_of(linear: nn.Module, scale: Tensor | None = None, *, same_bits: bool = True) -> RecordedProduct:
     """Returns the product of a layer without a bias. `scale` of the outputs is folded into the weight, which changes
     the last bits."""
     if isinstance(linear, Int8Linear):

@@ -75,7 +75,7 @@ class SpeechHandler:
 
     async def produce(self, writer: ResponseWriter) -> None:
         call, body, service = self._call, self._call.body, self._call.service
-        record = _Record(call, self._form, writer)
+        record = _HttpRecord(call, self._form, writer)
         renderer: Renderer | None = None
         try:
             with record:
@@ -102,7 +102,7 @@ class SpeechHandler:
                 renderer.close()
 
 
-class _Record(SpeechRecord):
+class _HttpRecord(SpeechRecord):
     """Also keeps the outcome for GET /v1/audio/speech/{request_id}."""
 
     def __init__(self, call: Call, form: type[Renderer], writer: ResponseWriter) -> None:

@@ -38,7 +38,7 @@ from oscine.server.live.messages import (
 from oscine.server.service import Service
 from oscine.speech.events import Audio, Ended, SegmentEnded, Started
 from oscine.speech.plan import SpeechPlan
-from oscine.speech.voices import DEFAULT_VOICE
+from oscine.speech.voice_names import DEFAULT_VOICE
 
 Mode = Literal["server_commit", "commit"]
 _NOT_SHOWN = ("ref_audio", "references", "speaker_embedding")  # settings of ours that are too large for an event

@@ -32,7 +32,7 @@ from oscine.server.schemas import SpeechBody
 from oscine.server.service import Service
 from oscine.speech.events import Audio, Ended, SegmentEnded, SpeechEvent, Started, Words
 from oscine.speech.models import ModelRegistry, ServedModel
-from oscine.speech.voices import language_code
+from oscine.speech.voice_names import language_code
 
 PATH = "/v1/text-to-speech/{voice_id}"
 DEFAULT_FORMAT = "mp3_44100_128"

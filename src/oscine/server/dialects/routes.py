@@ -9,7 +9,6 @@ from typing import Any
 from fastapi import APIRouter, Response, WebSocket
 from starlette.types import Message
 
-from oscine.audio.formats import FormatName
 from oscine.errors import RequestError
 from oscine.server.dialects.dashscope import DashScopeConnection
 from oscine.server.dialects.dashscope_http import dashscope_routes
@@ -17,15 +16,14 @@ from oscine.server.dialects.elevenlabs import MULTI_PATH, PATH, ElevenLabsConnec
 from oscine.server.dialects.elevenlabs_http import elevenlabs_routes, is_elevenlabs, refusal
 from oscine.server.dialects.nari import NariConnection
 from oscine.server.dialects.sglang_omni import SglangOmniConnection
+from oscine.server.dialects.vllm_omni import VllmOmniConnection, is_vllm_omnis
 from oscine.server.http.errors import ApiError, error_response
 from oscine.server.http.json_body import parse_json
-from oscine.server.http.websocket_protocol import MAX_MESSAGE_BYTES, SUBPROTOCOL
+from oscine.server.http.websocket_limits import MAX_MESSAGE_BYTES, SUBPROTOCOL
 from oscine.server.kept_files import kept_file_routes
 from oscine.server.live.connection import LiveConnection
 from oscine.server.live.live_session import LiveSession
-from oscine.server.live.messages import ONE_STREAM, LiveConfig
 from oscine.server.service import Service
-from oscine.speech.plan import SpeechPlan, Split
 
 _TELLING = ('"session"', '"task_type"', '"streaming_mode"')  # fields of a first message that another protocol may have
 
@@ -80,22 +78,6 @@ def _stream_connection(socket: WebSocket, service: Service) -> LiveConnection:
     return _UndecidedConnection(socket, service)
 
 
-class VllmOmniConnection(LiveConnection):
-    """Clients of vLLM-Omni. Their messages and events are also ours; the defaults differ."""
-
-    default_format: FormatName = "wav"
-
-    def _split(self, config: LiveConfig) -> Split | None:
-        """Each sentence is a file, unless the client asks for something else, or for a mode that makes one stream."""
-        if config.split_granularity is None and config.streaming_mode not in ONE_STREAM:
-            return "sentence"
-        return config.split
-
-    def _sends_whole_files(self, config: LiveConfig, plan: SpeechPlan) -> bool:
-        """No file is sent as a stream unless the client asks for one."""
-        return not config.streams
-
-
 class _UndecidedConnection(LiveConnection):
     """Several protocols share a path: the first message chooses one."""
 
@@ -118,10 +100,4 @@ def protocol_of(frame: Message) -> type[LiveConnection]:
         return LiveConnection
     if isinstance(fields.get("session"), dict):
         return SglangOmniConnection
-    return VllmOmniConnection if _is_vllm_omnis(fields) else LiveConnection
-
-
-def _is_vllm_omnis(config: Mapping[str, Any]) -> bool:
-    """Whether a client of vLLM-Omni sent this `session.config`: its clients name a task or a mode; `events` is ours."""
-    names_one = config.get("task_type") is not None or config.get("streaming_mode") is not None
-    return names_one and config.get("events") is None
+    return VllmOmniConnection if is_vllm_omnis(fields) else LiveConnection

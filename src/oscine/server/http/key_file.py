@@ -76,7 +76,7 @@ class NamedKey(BaseModel):
         return "expired" if self.expires_at and self.expires_at.timestamp() <= now_s else "active"
 
 
-class _Document(BaseModel):
+class _KeyDocument(BaseModel):
     """The content of the file."""
 
     model_config = _RULES
@@ -109,7 +109,7 @@ class KeyFile:
 
     def read(self) -> tuple[NamedKey, ...]:
         """Raises ConfigError. A file that does not exist has no keys."""
-        document = read_file(self.path, _Document, "the file of API keys")
+        document = read_file(self.path, _KeyDocument, "the file of API keys")
         return document.keys if document else ()
 
     def add(self, name: str, roles: Sequence[str], limits: dict[str, int], expires_at: datetime | None) -> NewKey:
@@ -147,7 +147,7 @@ class KeyFile:
         with locked(self.path, LOCK_WAIT_S):
             keys = list(self.read())
             yield keys
-            document = _Document.model_construct(keys=tuple(keys))
+            document = _KeyDocument.model_construct(keys=tuple(keys))
             replace_file(self.path, document.model_dump_json(indent=1, exclude_none=True).encode())
 
 

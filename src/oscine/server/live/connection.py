@@ -28,7 +28,7 @@ from oscine.server.api.renderers import (
 )
 from oscine.server.http.errors import ApiError, invalid_field
 from oscine.server.http.logs import request_id
-from oscine.server.http.websocket_protocol import SUBPROTOCOL
+from oscine.server.http.websocket_limits import SUBPROTOCOL
 from oscine.server.live.messages import (
     MESSAGES,
     ClientMessage,

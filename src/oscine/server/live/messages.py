@@ -13,7 +13,7 @@ from starlette.types import Message
 from oscine.errors import FieldError, shown_name, unknown_choice
 from oscine.server.http.errors import ApiError, api_error, invalid_field
 from oscine.server.http.json_body import parse_json
-from oscine.server.http.websocket_protocol import MAX_MESSAGE_BYTES
+from oscine.server.http.websocket_limits import MAX_MESSAGE_BYTES
 from oscine.server.schemas import LenientModel, StrictModel, TurnBody, VoiceOptions
 from oscine.speech.events import Audio, Ended, SegmentEnded, Started, Words
 from oscine.speech.plan import SpeechPlan, Split

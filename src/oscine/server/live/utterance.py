@@ -55,7 +55,7 @@ class LiveUtterance:
         self.text = StreamingScript(partial(service.planner.preparation, plan), whole=whole)
         self._speaker: Speaker | None = None  # when the first words have come
         self._model: ServedModel | None = None  # likewise
-        self._record: _Record | None = None  # from the start of `run`
+        self._record: _UtteranceRecord | None = None  # from the start of `run`
         self._file: LiveFile | None = None  # the one that is being sent
         self._held = b""  # of a file that is sent whole
         self._collected = service.ledger["audio"].open()
@@ -130,7 +130,7 @@ class LiveUtterance:
 
     async def run(self) -> None:
         """Returns when the text has ended and was spoken, or failed. Raises only if the client is gone."""
-        record = self._record = _Record(self, self._service.metrics)
+        record = self._record = _UtteranceRecord(self, self._service.metrics)
         try:
             with record:
                 await self._speak(record)
@@ -232,7 +232,7 @@ class LiveUtterance:
         return self._file is not None or self._files > 0
 
 
-class _Record(SpeechRecord):
+class _UtteranceRecord(SpeechRecord):
     def __init__(self, utterance: LiveUtterance, metrics: Metrics) -> None:
         super().__init__(metrics, "websocket", utterance.charge)
         self._utterance = utterance

@@ -4,8 +4,7 @@ import pytest
 
 from oscine.request import SpeechRequest
 from oscine.speech.routing import AskedModel, choose_models, needs_of
-from oscine.speech.voice_store import VoiceStore
-from oscine.speech.voices import (
+from oscine.speech.voice_names import (
     CLOUD_VOICES,
     OPENAI_VOICES,
     VoiceResolver,
@@ -13,6 +12,7 @@ from oscine.speech.voices import (
     nearest_voice,
     reserved_names,
 )
+from oscine.speech.voice_store import VoiceStore
 from tests.server.scripted_engine import CARD
 
 PRESETS = ("vivian", "serena", "uncle_fu", "dylan", "eric", "ryan", "aiden", "ono_anna", "sohee")

@@ -14,7 +14,7 @@ from oscine.errors import OverloadedError
 from oscine.process.resources import Holding, Owner
 from oscine.server.http.connections import OpenConnections, client_network
 from oscine.server.http.errors import HeadTooLargeError
-from oscine.server.http.http_protocol import raw_error
+from oscine.server.http.http_limits import raw_error
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveEvent, ASGISendEvent

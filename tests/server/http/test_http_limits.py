@@ -11,7 +11,7 @@ import pytest
 
 from oscine.config import ServerConfig
 from oscine.server.app import build_app
-from oscine.server.http import http_protocol as protocol
+from oscine.server.http import http_limits as protocol
 from tests.server.scripted_engine import CARD, ScriptedEngine
 from tests.server.serving import serving
 from tests.websocket import connect

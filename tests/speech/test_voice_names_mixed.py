@@ -12,8 +12,8 @@ from oscine.config import ServerConfig
 from oscine.errors import VoiceError
 from oscine.request import VoiceMix
 from oscine.speech.limits import ledger_of
+from oscine.speech.voice_names import MixedVoices, VoiceResolver
 from oscine.speech.voice_store import VoiceStore
-from oscine.speech.voices import MixedVoices, VoiceResolver
 from oscine.types import ModelCard
 from oscine.voice import Voice, blended
 from tests.server.scripted_engine import BASE_CARD, CARD, ScriptedEngine, preset_vector, spoken

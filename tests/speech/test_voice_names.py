@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pytest
 
 from oscine.errors import RequestError, VoiceError
+from oscine.speech.voice_names import VoiceResolver, reserved_names, voice_aliases
 from oscine.speech.voice_store import VoiceStore
-from oscine.speech.voices import VoiceResolver, reserved_names, voice_aliases
 from oscine.types import ModelCard
 from tests.server.api.test_voices import BASE, PRESETS, timbre
 
