@@ -301,7 +301,12 @@ def test_a_server_starts_without_what_it_needs_later(module: str) -> None:
 
 
 _STATUS = re.compile(r"\bRaises [45]\d\d\b|\bstatus_code\b|\bHTTPException\b")
-_EXECUTOR = re.compile(r"asyncio\.to_thread\(|run_in_executor\(None")
+# What takes a thread of a pool that all share, or makes one; where is another question than whether.
+_EXECUTOR = re.compile(
+    r"to_thread|run_in_executor\(None|run_in_threadpool|FileResponse|StaticFiles|BackgroundTask|"
+    r"loop\(\)\.getaddrinfo"
+)
+_THREADS = re.compile(r"ThreadPoolExecutor\(")
 
 
 @pytest.mark.parametrize("file", files(), ids=lambda file: str(file.relative_to(PACKAGE)))
@@ -312,6 +317,21 @@ def test_http_stays_in_the_server_and_requests_out_of_the_default_pool(file: Pat
         assert not _STATUS.search(source)
     if own_part(file) != "deploy":
         assert not _EXECUTOR.search(source)
+    if own_part(file) in ("server", "speech", "audio"):
+        assert not _THREADS.search(source)
+
+
+@pytest.mark.parametrize("file", files(), ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_endpoints_and_dependencies_are_coroutines(file: Path) -> None:
+    """The framework runs others in a pool that all share."""
+    if own_part(file) != "server":
+        return
+    for node in ast.walk(tree_of(file)):
+        if isinstance(node, ast.FunctionDef):
+            given = [ast.unparse(one) for one in node.decorator_list]
+            assert not [one for one in given if re.match(r"(app|router)\.(get|post|put|delete|patch|websocket)\b", one)]
+        elif isinstance(node, ast.Call):
+            assert "Depends" not in ast.unparse(node.func)
 
 
 def test_a_class_name_stands_for_one_class() -> None:

@@ -10,8 +10,7 @@ from typing import Any
 
 from fastapi import FastAPI, Response, WebSocket
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.responses import FileResponse, JSONResponse
-from fastapi.staticfiles import StaticFiles
+from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from oscine import __version__
@@ -25,10 +24,11 @@ from oscine.server.api.usage import usage_routes
 from oscine.server.api.voices import voice_routes
 from oscine.server.asyncapi import asyncapi
 from oscine.server.dialects.routes import realtime_routes, refusal_at
+from oscine.server.http.documents import add_described, add_files
 from oscine.server.http.errors import error_response, handle_errors
 from oscine.server.http.logs import drop_expected_errors, request_id
 from oscine.server.http.metrics import watch_loop_lag
-from oscine.server.http.openapi import ERRORS, add_document, add_openapi
+from oscine.server.http.openapi import ERRORS, add_openapi
 from oscine.server.middleware import RequestMiddleware
 from oscine.server.model_admin import OpenModel
 from oscine.server.service import Service
@@ -36,7 +36,6 @@ from oscine.server.speech_record import outcome_routes
 from oscine.speech.models import LoadedModel
 from oscine.types import EngineHealth, ModelCard, SpeechEngine
 
-_PLAYGROUND = Path(__file__).parent / "playground"
 _DESCRIPTION = "Text to speech with the Qwen3-TTS models. Clients of OpenAI's speech API need another URL."
 
 
@@ -88,13 +87,11 @@ def build_models_app(
         app.router.routes.extend(router.routes)  # include_router() would build each route a second time
     _add_status_routes(app, service)
     has_keys = service.config.needs_key
-    add_openapi(app, has_keys=has_keys)
-    add_document(app, "/asyncapi.json", lambda: asyncapi(has_keys=has_keys))
+    add_openapi(app, service.ledger.pool("file"), has_keys=has_keys)
+    add_described(app, "/asyncapi.json", lambda: asyncapi(has_keys=has_keys), service.ledger.pool("file"))
     app.add_api_websocket_route("/{path:path}", _unknown_websocket)  # after all other WebSockets
-    app.mount("/playground", StaticFiles(directory=_PLAYGROUND), name="playground")
-    _add_page(app, "/docs", "reference.html")
-    if service.config.playground:
-        _add_page(app, "/", "index.html")
+    pages = {"/docs": "reference.html", **({"/": "index.html"} if service.config.playground else {})}
+    add_files(app, "/playground", Path(__file__).parent / "playground", pages)
     app.add_middleware(RequestMiddleware, service=service, direct={("POST", SPEECH_PATH): direct_speech(service)})
     if service.config.cors_origins:
         # Outermost: pages of allowed origins can read error responses too.
@@ -116,10 +113,6 @@ def build_status_app(service: Service) -> FastAPI:
     _add_status_routes(app, service)
     app.add_middleware(RequestMiddleware, service=service)
     return app
-
-
-def _add_page(app: FastAPI, path: str, file: str) -> None:
-    app.add_api_route(path, lambda: FileResponse(_PLAYGROUND / file), include_in_schema=False)
 
 
 async def _unknown_websocket(socket: WebSocket) -> None:

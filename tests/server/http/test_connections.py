@@ -35,7 +35,8 @@ Connect = Callable[[], socket.socket]
 
 @pytest.fixture
 def config() -> ServerConfig:
-    return ServerConfig(api_keys=(KEY,), stalled_s=1.0, max_connections=12, max_bytes_in_flight=MIB)
+    limits = {"max_connections": 12, "max_bytes_in_flight": MIB, "bytes_per_address": MIB}
+    return ServerConfig(api_keys=(KEY,), stalled_s=1.0, **limits)
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from oscine.server.dialects.elevenlabs_http import ElevenLabsError, is_elevenlab
 from oscine.server.http.errors import ErrorResponse
 from oscine.server.schemas import SpeechBody
 from tests.server.scripted_engine import CARD, ScriptedEngine
-from tests.server.serving import client_of
 
 
 @pytest.fixture
@@ -63,24 +62,6 @@ def test_required_fields_are_first_and_ignored_ones_last(schema: dict[str, Any])
     assert names[:4] == ["input", "model", "voice", "response_format"] and body["required"] == ["input"]
     ignored = [name for name, field in SpeechBody.model_fields.items() if field.deprecated]
     assert names[-len(ignored) :] == ignored and "ambient_sound" in ignored
-
-
-def test_the_document_is_sent_once_and_compressed(engine: ScriptedEngine) -> None:
-    with client_of(engine, CARD) as client:
-        for path in ("/openapi.json", "/asyncapi.json"):
-            plain = client.get(path, headers={"accept-encoding": "identity"})
-            small = client.get(path, headers={"accept-encoding": "br, gzip;q=0.8"})
-            assert plain.json() == small.json() and small.headers["content-encoding"] == "gzip"
-            assert 3 * int(small.headers["content-length"]) < int(plain.headers["content-length"])
-            assert "content-encoding" not in client.get(path, headers={"accept-encoding": "gzip;q=0"}).headers
-            tag = plain.headers["etag"]
-            assert tag == small.headers["etag"] and plain.headers["vary"] == "accept-encoding"
-            for known in (tag, f'"other", {tag}', tag.removeprefix("W/"), "*"):
-                again = client.get(path, headers={"if-none-match": known})
-                assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
-            assert client.get(path, headers={"if-none-match": '"other"'}).status_code == 200
-            head = client.head(path, headers={"accept-encoding": "gzip"})
-            assert head.headers["content-length"] == small.headers["content-length"]
 
 
 def test_the_openapi_document_has_only_statuses_that_the_server_sends(engine: ScriptedEngine) -> None:

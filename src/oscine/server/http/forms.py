@@ -74,7 +74,9 @@ async def _form(request: Request, max_fields: int, max_file_bytes: int) -> FormD
         return _decoded(b"".join([piece async for piece in _limited(request, _MAX_URLENCODED_BYTES)]), max_fields)
     stream = _limited(request, max_file_bytes + _MAX_OTHER_BYTES)
     limits = {"max_files": 1, "max_fields": max_fields, "max_part_size": _MAX_FIELD_BYTES}
-    return await MultiPartParser(request.headers, stream, **limits).parse()
+    parser = MultiPartParser(request.headers, stream, **limits)
+    parser.spool_max_size = 2 * max_file_bytes  # never on the disk: its bytes are counted as those of the body
+    return await parser.parse()
 
 
 def _decoded(urlencoded: bytes, max_fields: int) -> FormData:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import json
-from collections.abc import Callable
 from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.responses import Response
+from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
+from oscine.process.resources import WorkPool
+from oscine.server.http.documents import add_described
 from oscine.server.http.errors import ErrorResponse
 
 _REF = "#/components/schemas/{model}"
@@ -43,7 +40,7 @@ def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: ERRORS[status] for status in statuses}
 
 
-def add_openapi(app: FastAPI, *, has_keys: bool) -> None:
+def add_openapi(app: FastAPI, pool: WorkPool, *, has_keys: bool) -> None:
     """Completes `app.openapi`, and serves it."""
     describe = app.openapi
 
@@ -53,7 +50,7 @@ def add_openapi(app: FastAPI, *, has_keys: bool) -> None:
         return describe()
 
     app.openapi = openapi  # type: ignore[method-assign]
-    add_document(app, "/openapi.json", openapi)
+    add_described(app, "/openapi.json", openapi, pool)
 
 
 def _complete(schema: dict[str, Any], has_keys: bool) -> None:
@@ -94,41 +91,3 @@ def _ordered(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
         return len(_USUAL) + bool(properties[name].get("deprecated"))
 
     return {name: properties[name] for name in sorted(properties, key=rank)}
-
-
-def add_document(app: FastAPI, path: str, describe: Callable[[], dict[str, Any]]) -> None:
-    """Serves a JSON document that never changes, compressed where the client takes gzip."""
-    made: list[_Document] = []
-
-    # Not async: the first description takes a tenth of a second, so it is made on a thread.
-    def document(request: Request) -> Response:
-        if not made:
-            made.append(_Document(describe()))
-        return made[0].response(request)
-
-    app.add_api_route(path, document, include_in_schema=False)
-
-
-class _Document:
-    def __init__(self, content: dict[str, Any]) -> None:
-        self._plain = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
-        self._gzip = gzip.compress(self._plain, mtime=0)
-        # A weak tag, because the compressed bytes differ.
-        self._tag = f'W/"{hashlib.sha256(self._plain).hexdigest()[:32]}"'
-
-    def response(self, request: Request) -> Response:
-        headers = {"etag": self._tag, "vary": "accept-encoding", "cache-control": "no-cache"}
-        known = {tag.strip() for tag in request.headers.get("if-none-match", "").split(",")}
-        if known & {self._tag, self._tag.removeprefix("W/"), "*"}:
-            return Response(status_code=304, headers=headers)
-        if not _takes_gzip(request.headers.get("accept-encoding", "")):
-            return Response(self._plain, media_type="application/json", headers=headers)
-        return Response(self._gzip, media_type="application/json", headers={**headers, "content-encoding": "gzip"})
-
-
-def _takes_gzip(accepted: str) -> bool:
-    for item in accepted.lower().split(","):
-        name, _, quality = item.partition(";")
-        if name.strip() == "gzip":
-            return quality.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
-    return False
