@@ -20,6 +20,7 @@ from benchmarks import report_demo as demo
 from benchmarks import report_pages as pages
 from benchmarks import report_sections as sections
 from benchmarks import report_server as server
+from benchmarks.report_fleet import fleet_tables
 from benchmarks.report_table import RESULTS, ROOT, Result, load, marked_if_older, paragraph
 from demo_card import demo_card
 from demo_files import CARD, DEMO
@@ -49,6 +50,7 @@ PAGES: dict[Path, dict[str, Callable[[Report, Result], str]]] = {
         "forecast": lambda report, one: pages.forecast_table(one),
         _OPTIONAL: lambda report, one: pages.short_soak_words(one),
     },
+    ROOT / "docs" / "deploy" / "sizing.md": {"fleet": lambda report, one: fleet_tables(one)},
     ROOT / "docs" / "deploy" / "triton.md": {"overhead-fast-gpu": lambda report, one: pages.triton_table(one)},
     ROOT / "docs" / "kernels.md": {
         "cuda-chain": lambda report, one: pages.kernel_tables(one, report.one("frame")),

@@ -40,6 +40,8 @@ ALLOWED: dict[str, set[str]] = {
     "engine": {
         *("audio", "config", "errors", "model", "process", "prompt", "request", "runner", "speech", "types", "voice"),
     },
+    # Simulates engines in virtual time, for `oscine plan`.
+    "fleet": {"audio", "config", "engine", "errors", "request", "runner", "types"},
     "api": {
         *(
             "audio",
@@ -80,8 +82,8 @@ ALLOWED: dict[str, set[str]] = {
         *("server", "serving", "speech", "types", "voice"),
     },
     "commands": {
-        *(ROOT, "align", "api", "audio", "deploy", "engine", "errors", "export", "fields", "model", "process"),
-        *("request", "runner", "server", "serving", "speech", "text", "voice"),
+        *(ROOT, "align", "api", "audio", "deploy", "engine", "errors", "export", "fields", "fleet", "model", "process"),
+        *("config", "request", "runner", "server", "serving", "speech", "text", "voice"),
     },
     "__main__": {"commands"},
 }

@@ -50,7 +50,7 @@ def test_files_of_github_follow_their_schemas(file: Path) -> None:
 
 
 MAX_LINES, MIN_LINES = 600, 60
-MAX_SMALL, MAX_FILES = 25, 255  # of src/, without empty __init__.py; of src/oscine, with them
+MAX_SMALL, MAX_FILES = 25, 265  # of src/, without empty __init__.py; of src/oscine, with them
 # Files below MIN_LINES and what each is for. An empty __init__.py makes a folder a package, and needs no reason.
 SMALL = {
     "oscine/__main__.py": "python -m oscine",

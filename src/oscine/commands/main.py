@@ -22,6 +22,7 @@ from oscine import __version__
 from oscine.commands.doctor import doctor
 from oscine.commands.export import export
 from oscine.commands.keys import keys_app
+from oscine.commands.plan import plan
 from oscine.commands.triton import triton
 from oscine.commands.voices import voices_app
 from oscine.errors import ConfigError, OscineError, RequestError
@@ -38,6 +39,7 @@ app.add_typer(keys_app, name="keys")
 app.add_typer(voices_app, name="voices")
 app.command()(doctor)
 app.command()(export)
+app.command()(plan)
 app.command()(triton)
 console = Console(stderr=True)  # standard output is for results
 
