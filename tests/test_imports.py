@@ -336,6 +336,13 @@ def test_endpoints_and_dependencies_are_coroutines(file: Path) -> None:
             assert "Depends" not in ast.unparse(node.func)
 
 
+def test_an_error_is_raised_without_a_status_and_answered_with_one() -> None:
+    """ApiError is what a client is sent; only what renders errors knows it, and only one file makes it."""
+    sources = {file.relative_to(PACKAGE).as_posix(): file.read_text(encoding="utf-8") for file in files()}
+    assert len([name for name, source in sources.items() if re.search(r"\bApiError\b", source)]) <= 12
+    assert [name for name, source in sources.items() if "ApiError(" in source] == ["server/http/errors.py"]
+
+
 def test_a_class_name_stands_for_one_class() -> None:
     found: dict[str, list[str]] = {}
     for file in files():

@@ -202,8 +202,9 @@ def _compare_published(model: str, run: PublishedRun, clip: Path | None, report:
     try:
         with Oscine(model, device="cpu", dtype="float32", slots=1) as tts:
             if run.clones and clip is not None:
-                request = replace(request, voice=tts.clone(clip))
-                report.line("clip", check_clip(request.voice))
+                voice = tts.clone(clip)
+                request = replace(request, voice=voice)
+                report.line("clip", check_clip(voice))
             codes = tts.speak_batch([request])[0].codes
         return verdict(codes, run)
     except EngineError as error:

@@ -18,7 +18,7 @@ from oscine.errors import FieldError, OscineError, clear_tracebacks
 from oscine.process.resources import TOO_MUCH_HELD, Holding
 from oscine.server.api.renderers import missing_times, usage_fields, verbose_words
 from oscine.server.http.api_keys import Charge
-from oscine.server.http.errors import ApiError, api_error, invalid_field
+from oscine.server.http.errors import api_error, invalid_field
 from oscine.server.http.json_body import JsonRoute
 from oscine.server.http.key_usage import QUOTA_USED
 from oscine.server.http.logs import request_id
@@ -186,7 +186,7 @@ class _SpeechBatch:
                         if not record.charge.is_counted:
                             record.charge.add(item.chars)
                         return await self._speak(index, item, record)
-            except (OscineError, ApiError) as exception:
+            except OscineError as exception:
                 error = api_error(exception)
                 # Audio that batches hold stays until they are sent: nothing to wait for.
                 passes = error.status == 429 and error.code not in (TOO_MUCH_HELD, QUOTA_USED)

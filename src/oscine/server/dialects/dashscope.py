@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, get_args
 from pydantic import Field
 from starlette.websockets import WebSocket
 
-from oscine.errors import FieldError
+from oscine.errors import FieldError, RequestError
 from oscine.server.api.renderers import usage_fields
 from oscine.server.http.errors import ApiError
 from oscine.server.live.connection import ForeignConnection, ForeignMessage, LiveConnection, live_config
@@ -33,6 +33,7 @@ from oscine.server.live.messages import (
     SessionClose,
     SessionReady,
     SpeechCancelled,
+    TooMuchTextError,
     UtteranceEnded,
 )
 from oscine.server.service import Service
@@ -140,7 +141,7 @@ class DashScopeConnection(ForeignConnection):
 
     async def _translate(self, message: Any) -> Sequence[ClientMessage]:
         if self._finished and not isinstance(message, CloudCancel | CloudFinish):
-            raise ApiError(400, f"{message.type} came after session.finish; open another connection")
+            raise RequestError(f"{message.type} came after session.finish; open another connection")
         match message:
             case CloudUpdate():
                 return [self._updated(message.session)]
@@ -164,13 +165,14 @@ class DashScopeConnection(ForeignConnection):
     def _updated(self, given: dict[str, Any]) -> ClientMessage:
         settings = {**self._settings, **given}
         if settings["mode"] not in get_args(Mode):
-            raise _session_error(FieldError("mode must be server_commit or commit", param="mode"))
+            raise RefusedConfigError(FieldError("mode must be server_commit or commit", param="session.mode"))
         self._configured = True
         try:
             given = own_fields({name: settings[name] for name in settings if name != "mode"})
             config = live_config(given)
-        except (ApiError, FieldError) as error:
-            raise _session_error(error) from None
+        except RequestError as error:
+            error.param = _setting_name(error.param)
+            raise RefusedConfigError(error) from None
         self._update = settings
         return config
 
@@ -179,7 +181,8 @@ class DashScopeConnection(ForeignConnection):
             return [*self._first_settings(), InputText(type="input.text", text=text)]
         if self._kept_chars + len(text) > self._max_text_chars:
             message = f"{self._kept_chars} characters wait for a commit; {len(text)} more would exceed the limit of "
-            raise ApiError(413, f"{message}{self._max_text_chars}. This piece was dropped: commit first", param="text")
+            message += f"{self._max_text_chars}. This piece was dropped: commit first"
+            raise TooMuchTextError(message, param="text")
         if text:
             self._kept.append(text)
             self._kept_chars += len(text)
@@ -232,7 +235,7 @@ class DashScopeConnection(ForeignConnection):
         if utterance_index is not None:
             self._failed = True
         elif self._update:
-            self._update, error = None, _session_error(error)
+            self._update, error.param = None, _setting_name(error.param)
         if error.code == "not_configured":
             error.message = error.message.replace("session.config", "session.update")
         retry = {} if error.retry_after_s is None else {"retry_after_s": error.retry_after_s}
@@ -284,11 +287,9 @@ class DashScopeConnection(ForeignConnection):
         await self._send_frame({"type": "websocket.send", "text": json.dumps(event)})
 
 
-def _session_error(reason: Exception) -> ApiError:
-    """Returns the refusal with the client's name of the setting."""
-    refused = RefusedConfigError.of(reason)
-    refused.param = refused.param and f"session.{cloud_name(refused.param)}"
-    return refused
+def _setting_name(param: str | None) -> str | None:
+    """Returns the client's name of a setting."""
+    return param and f"session.{cloud_name(param)}"
 
 
 # Settings of Qwen's hosted speech models as fields of ours.

@@ -20,6 +20,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from starlette.types import Message
 from starlette.websockets import WebSocket
 
+from oscine.errors import OverloadedError
 from oscine.server.dialects.elevenlabs_http import NO_ALIGNER, Characters, CharacterTimes, error_code, own_fields
 from oscine.server.http.errors import ApiError, invalid_field
 from oscine.server.live.connection import ForeignConnection, ForeignMessage, live_config
@@ -204,7 +205,7 @@ class MultiContextConnection(ElevenLabsConnection):
         connection = ElevenLabsConnection(context, self._service, context_id, forget)  # type: ignore[arg-type]
         if len(self._contexts) >= MAX_CONTEXTS:
             reason = f"{MAX_CONTEXTS} contexts of this connection speak (the maximum); close some, or connect again"
-            error = ApiError(429, reason, code="too_many_contexts", retry_after_s=1.0)
+            error = OverloadedError(reason, retry_after_s=1.0, code="too_many_contexts")
             await connection.close(CloseConnection(1008, error))
             return None
         self._contexts[context_id] = context

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field
 from starlette.websockets import WebSocket
 
-from oscine.errors import FieldError
+from oscine.errors import FieldError, RequestError
 from oscine.server.http.errors import ApiError
 from oscine.server.http.logs import request_id
 from oscine.server.live.connection import ForeignConnection, ForeignMessage, LiveConnection, live_config
@@ -84,7 +84,7 @@ class NariConnection(ForeignConnection):
 
     async def open(self) -> LiveConnection:
         if SUBPROTOCOL not in self._socket.scope["subprotocols"]:
-            raise CloseConnection(1002, ApiError(400, f"this WebSocket needs the subprotocol {SUBPROTOCOL}; offer it"))
+            raise CloseConnection(1002, RequestError(f"this WebSocket needs the subprotocol {SUBPROTOCOL}; offer it"))
         await self._send_json("session.created", protocol=SUBPROTOCOL, audio=self._audio)
         return self
 
@@ -94,7 +94,7 @@ class NariConnection(ForeignConnection):
         match message:
             case NariStart():
                 if self._started:
-                    raise ApiError(400, "request.start came twice; open another connection for another text")
+                    raise RequestError("request.start came twice; open another connection for another text")
                 self._started = True
                 return [self._config(dict(message.model_extra or {}))]
             case NariText():
@@ -112,7 +112,7 @@ class NariConnection(ForeignConnection):
 
     async def _take(self, message: NariText | NariEnd) -> None:
         if not self._started or self._text_ended or self._cancelling:
-            raise ApiError(400, f"{message.type} must come between request.start and input_text.end")
+            raise RequestError(f"{message.type} must come between request.start and input_text.end")
         if message.sequence != self._next_sequence:
             error = f"sequence must be {self._next_sequence}, got {message.sequence}; count appends and the end from 0"
             raise FieldError(error, param="sequence")
@@ -145,7 +145,7 @@ class NariConnection(ForeignConnection):
             case InFile(_, Ended() as end):
                 await self._send_done(end.finish_reason)
             case UtteranceEnded(files=0) if not self._cancelling:
-                raise CloseConnection(1008, ApiError(400, "the text has no words", code="empty_input"))
+                raise CloseConnection(1008, RequestError("the text has no words", code="empty_input"))
             case SpeechCancelled():
                 await self._send_done("cancelled")
 

@@ -89,7 +89,7 @@ class LiveConnection:
         self._unread = frame
 
     async def plan(self, model: ServedModel, config: LiveConfig) -> SpeechPlan:
-        """Settings of the client with the defaults of its protocol. Raises ApiError or RequestError."""
+        """Settings of the client with the defaults of its protocol. Raises RequestError."""
         default = self._service.config.default_format or self.default_format
         plan = await self._service.plan(model, config, "", default)
         whole_files = self._sends_whole_files(config, plan)
@@ -115,7 +115,7 @@ class LiveConnection:
         return "events" if as_events else "chunks"
 
     async def receive(self) -> ClientMessage:
-        """Raises ApiError or RequestError for a message that is refused, and WebSocketDisconnect."""
+        """Raises RequestError for a message that is refused, and WebSocketDisconnect."""
         return self._parse(await self._receive_frame())
 
     async def _receive_frame(self) -> Message:
@@ -130,10 +130,10 @@ class LiveConnection:
     def _parse(self, frame: Message) -> ClientMessage:
         try:
             return parse_message(frame, MESSAGES)
-        except (ApiError, RequestError) as error:
+        except RequestError as error:
             # Broken JSON may be a configuration too. In a text, the quotes would be escaped.
             is_config = '"session.config"' in (frame.get("text") or "")
-            raise RefusedConfigError.of(error) if is_config else error from None
+            raise RefusedConfigError(error) if is_config else error from None
 
     async def send(self, event: LiveEvent) -> None:
         match event:
@@ -314,7 +314,7 @@ class ForeignConnection(LiveConnection, abc.ABC):
 
     @abc.abstractmethod
     async def _translate(self, message: Any) -> Sequence[ClientMessage]:
-        """Returns the message in the live protocol. May send events. Raises ApiError or FieldError."""
+        """Returns the message in the live protocol. May send events. Raises RequestError."""
 
     async def send_error(self, error: ApiError, utterance_index: int | None = None) -> None:
         if utterance_index is None:

@@ -15,10 +15,19 @@ from dataclasses import replace
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from oscine.errors import FieldError, OscineError, RequestError, UnauthorizedError, clear_tracebacks
+from oscine.errors import (
+    FieldError,
+    NotReadyError,
+    OscineError,
+    OverloadedError,
+    RequestError,
+    TimedOutError,
+    UnauthorizedError,
+    clear_tracebacks,
+)
 from oscine.request import MAX_TURNS, RANDOM_SEED, SpeechRequest, VoiceSource
 from oscine.server.http.api_keys import MissingRoleError
-from oscine.server.http.errors import ApiError, api_error
+from oscine.server.http.errors import api_error
 from oscine.server.http.logs import request_id
 from oscine.server.live.connection import LiveConnection
 from oscine.server.live.messages import (
@@ -37,6 +46,7 @@ from oscine.server.live.messages import (
     SessionReady,
     SpeechCancelled,
     TextCommitted,
+    TooMuchTextError,
 )
 from oscine.server.live.utterance import LiveUtterance
 from oscine.server.service import Service
@@ -65,7 +75,7 @@ class LiveSession:
         self._plan: SpeechPlan | None = None  # None: the defaults
         self._asked = SpeechRequest()  # as the client asked
         self._refused_turn = False  # the text that comes next has no voice
-        self._refused_config: ApiError | None = None  # the last one, while none was accepted
+        self._refused_config: OscineError | None = None  # the last one, while none was accepted
         self._random_seeds = True
         self._utterances: deque[LiveUtterance] = deque()  # the first one is being spoken
         self._open: LiveUtterance | None = None  # the last one, while its text may grow
@@ -86,7 +96,7 @@ class LiveSession:
         try:
             self._api_key = self._service.api_keys.authenticate(self._socket.headers, offered, "speak")
             self._service.check_ready()
-        except (ApiError, OscineError) as reason:
+        except OscineError as reason:
             error = api_error(reason)
             await self._connection.close(CloseConnection(1008 if error.status in (401, 403) else 1013, error))
             return
@@ -136,11 +146,11 @@ class LiveSession:
                 self._active_s = time.monotonic()
             elif time.monotonic() - self._active_s >= idle_s:
                 message = f"the session was idle for {idle_s:g} s; connect again to continue"
-                raise CloseConnection(4408, ApiError(408, message, code="idle_timeout"))
+                raise CloseConnection(4408, TimedOutError(message, code="idle_timeout"))
 
     def _check_draining(self) -> None:
         if self._service.draining:
-            error = ApiError(503, "the server is shutting down; connect again in a moment", retry_after_s=5.0)
+            error = NotReadyError("the server is shutting down; connect again in a moment", retry_after_s=5.0)
             raise CloseConnection(1013, error)
 
     async def _read(self) -> None:
@@ -155,32 +165,34 @@ class LiveSession:
                 await asyncio.sleep(0)
             except (UnauthorizedError, MissingRoleError):
                 raise
-            except (ApiError, OscineError) as error:
+            except OscineError as error:
                 self._active_s = time.monotonic()
-                self._service.api_keys.usage.refuse(self._api_key, error)
-                await self._refuse(api_error(error))
+                await self._refuse(error)
 
-    async def _refuse(self, error: ApiError) -> None:
-        if isinstance(error, RefusedConfigError) and self._plan is None:
-            clear_tracebacks(error)  # they hold this session, which keeps the error
-            self._refused_config = error
-        await self._connection.send_error(error)
+    async def _refuse(self, error: OscineError) -> None:
+        reason = error.reason if isinstance(error, RefusedConfigError) else error
+        self._service.api_keys.usage.refuse(self._api_key, reason)
+        if reason is not error and self._plan is None:
+            clear_tracebacks(error)  # they hold this session, which keeps the reason
+            clear_tracebacks(reason)
+            self._refused_config = reason
+        await self._connection.send_error(api_error(reason))
         self._bad_messages += 1
         if self._bad_messages >= _MAX_BAD_MESSAGES:
             message = f"{self._bad_messages} messages in a row were refused; docs/api.md describes the messages"
-            raise CloseConnection(1008, ApiError(400, message, code="too_many_errors"))
+            raise CloseConnection(1008, RequestError(message, code="too_many_errors"))
 
     async def _handle(self, message: ClientMessage) -> None:
         if self._closing and not isinstance(message, InputCancel | SessionClose):
-            raise ApiError(400, f"{message.type} came after session.close; open another connection")
+            raise RequestError(f"{message.type} came after session.close; open another connection")
         if self._service.config.strict and isinstance(message, _LENIENT):
             message.check_strict()
         match message:
             case LiveConfig():
                 try:
                     await self._configure(message)
-                except (ApiError, OscineError) as error:
-                    raise RefusedConfigError.of(error) from None
+                except OscineError as error:
+                    raise RefusedConfigError(error) from None
             case InputText():
                 await self._push(message.text)
             case InputTurn():
@@ -229,10 +241,10 @@ class LiveSession:
         settings = self._open.settings if self._open else self._settings
         if settings is None:
             needed = "input.turn needs settings; send a session.config before the utterance begins"
-            raise ApiError(400, needed, code="not_configured")
+            raise RequestError(needed, code="not_configured")
         index = self._open.turns if self._open else 0
         if index >= MAX_TURNS:
-            raise ApiError(400, f"the utterance has {MAX_TURNS} turns (the maximum); end it with input.done")
+            raise RequestError(f"the utterance has {MAX_TURNS} turns (the maximum); end it with input.done")
         turn = await self._service.planner.live_turn(*settings, index, message.turn())
         text = message.text or ""
         utterance = self._utterance_for(text)  # a turn whose text is refused has not begun
@@ -244,7 +256,7 @@ class LiveSession:
         if not text:
             return
         if self._refused_turn:
-            raise ApiError(400, "this text was dropped, because its input.turn was refused", code="not_configured")
+            raise RequestError("this text was dropped, because its input.turn was refused", code="not_configured")
         await self._give(self._utterance_for(text), text)
 
     def _utterance_for(self, text: str) -> LiveUtterance:
@@ -252,12 +264,11 @@ class LiveSession:
         try:
             check_characters(text)
         except RequestError as error:
-            raise ApiError(400, str(error), param="text") from None
+            raise FieldError(str(error), param="text", code="bad_request") from None
         max_chars = self._service.config.max_text_chars
         pending_chars = self._pending_chars
         if pending_chars + len(text) > max_chars:
-            raise ApiError(
-                413,
+            raise TooMuchTextError(
                 f"{pending_chars} characters are waiting to be spoken; {len(text)} more would exceed the limit of "
                 f"{max_chars}. This piece was dropped: send it again later",
                 param="text",
@@ -287,7 +298,7 @@ class LiveSession:
         """Speaks the text so far to its end. The utterance goes on."""
         chars = self._open.commit_text() if self._open else 0
         if not self._open or not chars:
-            raise ApiError(400, "there is no text to commit; send input.text first")
+            raise RequestError("there is no text to commit; send input.text first")
         committed = TextCommitted(self._open.index, message.commit_id, self._open.commits - 1, chars)
         await self._connection.send(committed)
 
@@ -300,7 +311,7 @@ class LiveSession:
     def _begin(self) -> LiveUtterance:
         if len(self._utterances) > _MAX_QUEUED_UTTERANCES:
             message = f"{_MAX_QUEUED_UTTERANCES} utterances are queued (the maximum); send fewer at once"
-            raise CloseConnection(1008, ApiError(429, message, code="too_many_utterances"))
+            raise CloseConnection(1008, OverloadedError(message, retry_after_s=1.0, code="too_many_utterances"))
         plan = self._plan
         if plan and self._random_seeds:
             plan = replace(plan, request=replace(plan.request, seed=secrets.randbits(63)))
@@ -342,4 +353,4 @@ class LiveSession:
 
 def _end_for(error: Exception) -> CloseConnection:
     """The key may not speak any more, or something unexpected has happened."""
-    return CloseConnection(1008 if isinstance(error, UnauthorizedError | MissingRoleError) else 1011, api_error(error))
+    return CloseConnection(1008 if isinstance(error, UnauthorizedError | MissingRoleError) else 1011, error)

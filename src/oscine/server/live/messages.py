@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, Field, ValidationError
 from starlette.types import Message
 
-from oscine.errors import FieldError, shown_name, unknown_choice
-from oscine.server.http.errors import ApiError, api_error, invalid_field
+from oscine.errors import FieldError, OscineError, RequestError, TooLargeError, shown_name, unknown_choice
+from oscine.server.http.errors import api_error, invalid_field
 from oscine.server.http.json_body import parse_json
 from oscine.server.http.websocket_limits import MAX_MESSAGE_BYTES
 from oscine.server.schemas import LenientModel, StrictModel, TurnBody, VoiceOptions
@@ -127,37 +127,40 @@ MESSAGES: dict[str, type[ClientMessage]] = {
 }
 
 
-class RefusedConfigError(ApiError):
-    """A `session.config` was refused."""
+class RefusedConfigError(OscineError):
+    """A `session.config` was refused for this reason."""
 
-    @classmethod
-    def of(cls, reason: Exception) -> RefusedConfigError:
-        error = api_error(reason)
-        return cls(error.status, error.message, param=error.param, code=error.code, retry_after_s=error.retry_after_s)
+    def __init__(self, reason: OscineError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+class TooMuchTextError(TooLargeError, FieldError):
+    """The text of a message does not fit beside what waits to be spoken."""
 
 
 class CloseConnection(Exception):  # noqa: N818
-    """Ends the session with this close code. The client receives `error` first."""
+    """Ends the session with this close code. The client receives the `reason` first."""
 
-    def __init__(self, code: int, error: ApiError | None = None) -> None:
+    def __init__(self, code: int, reason: Exception | None = None) -> None:
         super().__init__(code)
-        self.code, self.error = code, error
+        self.code, self.error = code, None if reason is None else api_error(reason)
 
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
 
 
 def parse_object(frame: Message) -> dict[str, Any]:
-    """Raises ApiError, RequestError and CloseConnection."""
+    """Raises RequestError and CloseConnection."""
     text: str | None = frame.get("text")
     encoded: bytes = frame.get("bytes") or b"" if text is None else text.encode()
     if len(encoded) > MAX_MESSAGE_BYTES:
         limit = f"{MAX_MESSAGE_BYTES / 2**20:g} MiB"
         message = f"the message has {len(encoded)} bytes, the limit is {limit}; send less"
-        raise CloseConnection(1009, ApiError(413, message))
+        raise CloseConnection(1009, TooLargeError(message))
     if text is None:
         message = "binary frames are not accepted; send JSON in text frames (a clip as base64, or upload it as a voice)"
-        raise ApiError(400, message)
+        raise RequestError(message)
     fields = parse_json(encoded, what="message")
     if not isinstance(fields, dict):
         raise FieldError("the message must be a JSON object")
@@ -165,7 +168,7 @@ def parse_object(frame: Message) -> dict[str, Any]:
 
 
 def parse_message(frame: Message, kinds: Mapping[str, type[Parsed]]) -> Parsed:
-    """`kinds` maps the `type` of a message to its fields. Raises ApiError, RequestError and CloseConnection."""
+    """`kinds` maps the `type` of a message to its fields. Raises RequestError and CloseConnection."""
     fields = parse_object(frame)
     kind = fields.get("type")
     if kind is None:

@@ -10,10 +10,10 @@ import time
 from dataclasses import replace
 from functools import partial
 
-from oscine.errors import clear_tracebacks
+from oscine.errors import FieldError, OscineError, clear_tracebacks
 from oscine.request import SpeechRequest
 from oscine.server.http.api_keys import Charge
-from oscine.server.http.errors import ApiError
+from oscine.server.http.errors import api_error
 from oscine.server.http.logs import log_fields
 from oscine.server.http.metrics import Metrics
 from oscine.server.live.connection import LiveConnection
@@ -41,7 +41,7 @@ class LiveUtterance:
         index: int,
         plan: SpeechPlan | None,
         asked: SpeechRequest,
-        refused_config: ApiError | None = None,
+        refused_config: OscineError | None = None,
     ) -> None:
         """`plan` None: the default settings. `asked`: what the plan is for. With `refused_config`, the utterance fails:
         the client asked for other settings than the default ones."""
@@ -138,7 +138,7 @@ class LiveUtterance:
             if record.error is None:  # the client is gone
                 raise
             clear_tracebacks(error)
-            await self._send_failure(record.error)
+            await self._send_failure(record)
         finally:
             self._record = self._speaker = None  # both refer to this utterance
             self._collected.close()
@@ -215,8 +215,9 @@ class LiveUtterance:
         self._ended = self._split is None
         await self._connection.send(InFile(file, end))
 
-    async def _send_failure(self, error: ApiError) -> None:
-        await self._connection.send_error(error, self.index)
+    async def _send_failure(self, record: SpeechRecord) -> None:
+        assert record.error
+        await self._connection.send_error(record.error, self.index)
         if self._file:
             await self._end_file(Ended("error"))
         self._ended = True
@@ -257,6 +258,6 @@ class _UtteranceRecord(SpeechRecord):
         _log.info("not spoken" if self.error else "spoken", extra=fields)
 
 
-def _not_configured(refusal: ApiError) -> ApiError:
-    message = f"nothing is spoken, because session.config was refused ({refusal.message}); send one that is accepted"
-    return ApiError(400, message, param=refusal.param, code="not_configured")
+def _not_configured(refusal: OscineError) -> FieldError:
+    message = f"nothing is spoken, because session.config was refused ({refusal}); send one that is accepted"
+    return FieldError(message, param=api_error(refusal).param, code="not_configured")
