@@ -272,7 +272,16 @@ class Oscine:
         rate_hz, speed = self.sample_rate, float(request.speed)
         out_rate_hz, volume = request.sample_rate, request.volume
         convert = partial(open_encoder, "pcm", rate_hz=rate_hz, out_rate_hz=out_rate_hz, speed=speed, volume=volume)
-        speaker = Speaker(self._engine, request, rate_hz, speed, open_encoder=lambda: AsyncEncoder(convert(), None))
+        speaker = Speaker(
+            self._engine,
+            request,
+            rate_hz,
+            speed,
+            open_encoder=lambda: AsyncEncoder(convert(), None),
+            open_shaper=lambda prosody: AsyncEncoder(
+                open_encoder("pcm", rate_hz=rate_hz, speed=prosody.speed, volume=prosody.volume), None
+            ),
+        )
         return speaker.speak(Script(self._script(request)))
 
     def _script(self, request: SpeechRequest) -> Sequence[Scripted]:

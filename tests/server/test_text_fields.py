@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from oscine.config import ServerConfig
@@ -94,9 +95,9 @@ def test_every_option_works_over_http_and_events_carry_the_text_of_the_user(
 
 
 def test_tags_of_ssml_are_read_and_those_without_effect_are_named(client: httpx.Client, engine: ScriptedEngine) -> None:
-    text = "<speak>It <prosody rate='slow'>is</prosody> <sub alias='the Web'>WWW</sub> <foo>now</foo>.</speak>"
+    text = "<speak>It <prosody pitch='low'>is</prosody> <sub alias='the Web'>WWW</sub> <foo>now</foo>.</speak>"
     warning = say(client, text, language="english").headers["x-warning"]
-    assert warning == "without effect, only their content is spoken: <prosody>; unknown tags: <foo>"
+    assert warning == "without effect in <prosody>: pitch; unknown tags: <foo>"
     assert "x-warning" not in say(client, text, text_level="raw", markup=False).headers
     assert texts(engine) == ["It is the Web now.", text]
 
@@ -185,3 +186,33 @@ def test_the_response_says_what_is_read_where_that_is_not_the_text(client: httpx
     assert len(say(client, "It is 5. " * 200, text_level="spoken", language="english").headers["x-read-as"]) <= 1500
     events = say(client, "5 km", text_level="spoken", language="english", stream_format="sse").text
     assert '"text": "5 km", "spoken": "five kilometers"' in events
+
+
+def test_prosody_changes_speed_and_volume_of_its_words_and_all_times_with_them(client: httpx.Client) -> None:
+    """A character lasts 80 ms."""
+    text = "Hello <prosody rate='2' volume='50%'>my friend</prosody> there."
+    answer = client.post(SPEECH, json={"input": text, "response_format": "pcm", "seed": 1, "stream_format": "json"})
+    assert answer.status_code == 200, answer.text
+    plain, fast, last = (spoken(words, 1) for words in ("Hello", "my friend", "there."))
+    samples = np.frombuffer(base64.b64decode(answer.json()["audio"]), "<i2")
+    shaped = round(len(fast) / 4)
+    assert len(samples) == pytest.approx(len(plain) / 2 + shaped + len(last) / 2, abs=2)
+    begin = len(plain) // 2
+    loud, quiet = (np.abs(part[2000:-2000].astype(int)).max() for part in (samples[:begin], samples[begin:][:shaped]))
+    assert quiet / loud == pytest.approx(0.5, abs=0.1)
+    events = client.post(SPEECH, json={"input": text, "response_format": "pcm", "seed": 1, "stream_format": "sse"})
+    segments = [one for one in read_events(events.text) if one["type"] == "speech.audio.segment"]
+    assert [one["text"] for one in segments] == ["Hello", "my friend", "there."]
+    times = [(one["start_s"], one["end_s"]) for one in segments]
+    expected = [(0.0, 0.4), (0.4, 0.4 + 0.72 / 2), (0.76, 0.76 + 0.48)]
+    assert [time for pair in times for time in pair] == pytest.approx([t for pair in expected for t in pair], abs=1e-3)
+
+
+def test_prosody_is_the_same_in_turns_of_a_dialogue_and_ends_with_each(client: httpx.Client) -> None:
+    text = "<prosody rate='2'>my friend"
+    alone = client.post(SPEECH, json={"input": text, "response_format": "pcm", "seed": 1}).content
+    turns = [{"text": text}, {"text": "there."}]
+    both = client.post(SPEECH, json={"input": turns, "response_format": "pcm", "seed": 1}).content
+    fade = 2 * (RATE_HZ // 200)
+    assert both[: len(alone) - fade] == alone[:-fade]
+    assert both[len(alone) + fade :] == spoken("there.", 1)[fade:]

@@ -117,7 +117,7 @@ def test_below_the_level_spoken_say_as_sets_characters_apart(kind: str, written:
         ('<b><sub alias="one">1</sub></b>', "one"),
         ('<b><break time="1s"/>two', "1.0|two"),
         ("<speak><p>One</p><p><s>Two</s><s>Three</s></p></speak>", "One. Two. Three."),
-        ("It is <emphasis level='strong'>very</emphasis> <prosody rate='fast'>nice</prosody>.", "It is very nice."),
+        ("It is <emphasis level='strong'>very</emphasis> <prosody pitch='high'>nice</prosody>.", "It is very nice."),
         ('<phoneme alphabet="ipa" ph="pɪˈkɑːn">pecan</phoneme> pie', "pecan pie"),
     ],
 )
@@ -170,13 +170,14 @@ def test_a_text_of_tags_only_is_refused(level: TextLevel) -> None:
     [
         ("plain < text", None),
         ("<speak><p><s>a</s></p><break/><sub alias='x'>y</sub><b>z</b><br/></speak>", None),
-        ("<prosody rate='fast'><phoneme ph='x'>a</phoneme></prosody>", "without effect, .*: <phoneme>, <prosody>"),
+        ("<prosody rate='fast'><phoneme ph='x'>a</phoneme></prosody>", "without effect, .*: <phoneme>"),
+        ("<prosody PITCH='low' rate='slow'>a</prosody><prosody contour='x'>b</prosody>", "without .*: contour, pitch"),
         ("<think>a</think> <amazon:effect name='x'>b</amazon:effect>", "unknown tags: <amazon:effect>, <think>"),
         ("<say-as interpret-as='shout'>a</say-as>", "unknown values of interpret-as: shout"),
         ("".join(f"<x{n}>" for n in range(20)), "unknown tags: <x0>, .* and others"),
         ("x <y and z> w, if i <len and n> 0", None),
         ("<lexicon uri='x'/><metadata><foo/></metadata>", "without .*: <lexicon>, <metadata>; unknown tags: <foo>"),
-        (f"<prosody rate='{'x' * 300}'>a</prosody>", "without effect, .*: <prosody>"),
+        (f"<voice name='{'x' * 300}'>a</voice>", "without effect, .*: <voice>"),
     ],
 )
 def test_tags_without_effect_are_named(text: str, warning: str | None) -> None:

@@ -22,6 +22,7 @@ from oscine.request import MAX_CONTINUES_S, SpeechRequest
 from oscine.speech.clock import PlaybackClock
 from oscine.speech.events import NO_USAGE, Audio, Ended, Paused, SegmentEnded, SpeechEvent, Started
 from oscine.speech.script import Script, Segment, StreamingScript, Utterance
+from oscine.text.prosody import PLAIN, Prosody
 from oscine.text.spoken_text import Pause
 from oscine.types import AudioChunk, FinishReason, SpeechEngine, Usage
 
@@ -53,6 +54,7 @@ class Speaker:
     clock: PlaybackClock = field(default_factory=PlaybackClock)
     open_encoder: Callable[[], AsyncEncoder] | None = None  # None: files have the engine's samples
     open_timer: Callable[[], WordTimer] | None = None  # None: words have no times
+    open_shaper: Callable[[Prosody], AsyncEncoder] | None = None  # changes the samples of a segment
     next_is_due: Callable[[], bool] | None = None  # whether words without times are better than waiting for them
     segment: Segment | None = field(default=None, init=False)  # the one that is being spoken
     _segments: int = field(default=0, init=False)  # that have ended
@@ -89,7 +91,7 @@ class Speaker:
                                 yield event
                         if audio.finish_reason:
                             break
-                        for event in await file.audio(file.joined(audio.pcm), audio.codes):
+                        for event in await file.audio(file.joined(await file.shaped(audio.pcm)), audio.codes):
                             yield event
                 text.end_segment(segment)
                 late = segment.yielded
@@ -150,15 +152,26 @@ class _File:
         self._finish: FinishReason = "stop"
         self._usage, self._echo_s = NO_USAGE, 0.0
         self._packet = b""  # the next one so far
+        self._shaper: AsyncEncoder | None = None  # of the segment that is being spoken
         self._remembered: bool | None = None  # the first utterance; None: there is no cache
 
     def begin_segment(self, segment: Segment) -> None:
         self._segment = segment
+        self._close_shaper()
+        if segment.prosody != PLAIN and (open_shaper := self._speaker.open_shaper):
+            self._shaper = open_shaper(segment.prosody)
         self._segment_start = self._samples + self._leading_samples
 
     def begin_utterance(self, utterance: Utterance) -> None:
         if not self.started and self._speaker.phrases:
             self._remembered = utterance.remembered
+
+    async def shaped(self, pcm: bytes, *, last: bool = False) -> bytes:
+        """The samples of the segment with its own speed and volume."""
+        if self._shaper is None:
+            return pcm
+        shaped = await self._shaper.push(pcm)
+        return shaped + await self._shaper.finish() if last else shaped
 
     def joined(self, pcm: bytes) -> bytes:
         return self._joiner.push(pcm) if self._joiner else pcm
@@ -217,7 +230,7 @@ class _File:
 
     async def end_segment(self, audio: AudioChunk, index: int, segment: Segment, *, last: bool) -> list[SpeechEvent]:
         """The events of a segment's last chunk."""
-        pcm = audio.pcm
+        pcm = await self.shaped(audio.pcm, last=True)
         if self._joiner:
             pcm = self._joiner.push(pcm) + self._joiner.end_segment(last=last)
         # A runaway segment does not end the speech, but the speech reports it.
@@ -241,7 +254,13 @@ class _File:
         words = await self._timer.rest(self._speaker.next_is_due) if self._timer else []
         return [*words, Ended(self._finish, self._usage, self._echo_s)]
 
+    def _close_shaper(self) -> None:
+        if self._shaper:
+            self._shaper.close()
+        self._shaper = None
+
     def close(self) -> None:
+        self._close_shaper()
         if self._encoder:
             self._encoder.close()
         if self._timer:

@@ -18,6 +18,7 @@ from oscine.speech.capabilities import resolve_request
 from oscine.speech.events import SpokenTurn
 from oscine.text.options import text_language
 from oscine.text.preparation import PauseLimit, Prepared, StreamingPreparation, StreamResult, prepare_text
+from oscine.text.prosody import PLAIN, Prosody
 from oscine.text.segmenter import SegmenterConfig
 from oscine.text.spoken_text import Pause, SpokenText
 from oscine.types import AppendText, AudioChunk, Cancel, EndText, ModelCard, SpeechEngine
@@ -30,9 +31,14 @@ class Segment:
     """The text of one engine utterance, which may still grow."""
 
     def __init__(
-        self, content: SpokenText = _NOTHING, *, complete: bool = False, turn: SpokenTurn | None = None
+        self,
+        content: SpokenText = _NOTHING,
+        *,
+        complete: bool = False,
+        turn: SpokenTurn | None = None,
+        prosody: Prosody = PLAIN,
     ) -> None:
-        self.content, self.complete = content, complete
+        self.content, self.complete, self.prosody = content, complete, prosody
         self.turn = turn  # of a dialogue
         self.yielded = False  # it was completed early, because the text paused
         self._sent_chars = 0
@@ -80,19 +86,24 @@ class Script:
     def __init__(self, items: Sequence[Scripted]) -> None:
         self._items, self.joins = iter(items), spoken_items(items) > 1
         self._turn: SpokenTurn | None = None
+        self._prosody = PLAIN
 
     async def next_item(self) -> Segment | Pause | None:
         item = next(self._items, None)
-        while isinstance(item, SpokenTurn):
-            self._turn, item = item, next(self._items, None)
-        return Segment(item, complete=True, turn=self._turn) if isinstance(item, SpokenText) else item
+        while isinstance(item, SpokenTurn | Prosody):
+            if isinstance(item, SpokenTurn):
+                self._turn, item = item, PLAIN  # a tag that is left open ends with its turn
+            self._prosody, item = item, next(self._items, None)
+        if isinstance(item, SpokenText):
+            return Segment(item, complete=True, turn=self._turn, prosody=self._prosody)
+        return item
 
     def end_segment(self, segment: Segment) -> None: ...
 
 
 def spoken_items(items: Sequence[Scripted]) -> int:
     """How many segments and pauses there are."""
-    return sum(not isinstance(item, SpokenTurn) for item in items)
+    return sum(not isinstance(item, SpokenTurn | Prosody) for item in items)
 
 
 def spoken_turn(index: int, turn: Turn, request: SpeechRequest, card: ModelCard, default_voice: object) -> SpokenTurn:
@@ -124,7 +135,7 @@ def prepare_turns(
             for item in items:
                 if isinstance(item, Pause):
                     pauses.add(item.seconds)
-                else:
+                elif isinstance(item, SpokenText):
                     chars += len(item.spoken)
             if max_chars is not None and chars > max_chars:
                 message = f"spelled out, the dialogue has more than {max_chars} characters (the limit); split it"
@@ -143,6 +154,7 @@ class StreamingScript:
         self._open_preparation, self.streams = open_preparation, not whole
         self._preparation = open_preparation()
         self._turn: SpokenTurn | None = None  # of the text that comes next
+        self._prosody = PLAIN  # likewise
         self._waiting: deque[Segment | Pause | RequestError] = deque()
         self._growing: Segment | None = None
         self._changed = asyncio.Event()
@@ -167,7 +179,7 @@ class StreamingScript:
     def begin_turn(self, turn: SpokenTurn, open_preparation: Callable[[], StreamingPreparation]) -> None:
         """Ends the text so far; what comes next belongs to this turn of a dialogue."""
         self._add(self._preparation.finish())
-        self._turn, self._open_preparation, self._growing = turn, open_preparation, None
+        self._turn, self._open_preparation, self._growing, self._prosody = turn, open_preparation, None, PLAIN
         self._preparation = open_preparation()
         self._add([Pause(turn.pause_s)] if turn.pause_s else [])
 
@@ -187,9 +199,12 @@ class StreamingScript:
             if isinstance(result, Pause | RequestError):
                 self._waiting.append(self._within_limit(result) if isinstance(result, Pause) else result)
                 continue
+            if isinstance(result, Prosody):
+                self._prosody = result
+                continue
             segment = self._growing
             if segment is None:
-                segment = Segment(turn=self._turn)
+                segment = Segment(turn=self._turn, prosody=self._prosody)
                 self._waiting.append(segment)
             self._growing = None if result.ends else segment
             self._segment_chars += len(result.text.spoken)
@@ -207,7 +222,7 @@ class StreamingScript:
         """Drops everything but `spoken`, the segment that is being spoken."""
         if self._growing and self._growing not in self._waiting:
             self._growing.give_slot_back()
-        self._preparation = self._open_preparation()
+        self._preparation, self._prosody = self._open_preparation(), PLAIN
         self._waiting.clear()
         self._growing = None
         self._segment_chars = len(spoken.text) if spoken else 0

@@ -92,6 +92,10 @@ class SpeechService:
             packet_bytes=plan.packet_bytes,
             open_encoder=lambda: AsyncEncoder(stages(), pool),
             open_timer=timer,
+            open_shaper=lambda prosody: AsyncEncoder(
+                open_encoder("pcm", rate_hz=plan.rate_hz, speed=prosody.speed, volume=prosody.volume),
+                self.ledger.pool("encoding"),
+            ),
         )
 
     def _phrases(self, plan: SpeechPlan) -> ModelPhrases | None:

@@ -17,12 +17,13 @@ from oscine.text.english.reader import EnglishReader, ends_sentence
 from oscine.text.options import ENGLISH, TextOptions, asked_level
 from oscine.text.pauses import MAX_PAUSES_S, BreakRule, ParagraphRule, has_break
 from oscine.text.pronunciations import PronunciationRule, check_pronunciations
+from oscine.text.prosody import Prosody, ProsodyReader, has_prosody
 from oscine.text.scanner import Piece, Rule, TextScanner
 from oscine.text.segmenter import Segmenter, SegmenterConfig, SegmentPiece, segment_text
 from oscine.text.spoken_text import Pause, Replacement, Run, SpokenBuffer, SpokenText
 from oscine.text.ssml import SsmlRule, has_tags, is_tag_begun
 
-Prepared = SpokenText | Pause
+Prepared = SpokenText | Pause | Prosody
 _SLICE_CHARS = 4096  # prepared at once
 NO_WORDS = 'the text has no words, only marks; give at least one word to speak, or set text_level to "raw"'
 
@@ -84,10 +85,13 @@ def prepare_text(
         return [SpokenText.unchanged(segment) for segment in segment_text(text, config)]
     parts = _Parts(max_chars)
     chain = Chain(stages_for(options, language))
+    reader = ProsodyReader() if options.markup and has_prosody(text) else None
     for start in range(0, len(text), _SLICE_CHARS):
         if check_cancelled is not None:
             check_cancelled()
-        parts.extend(chain.push(text[start : start + _SLICE_CHARS]))
+        piece = text[start : start + _SLICE_CHARS]
+        parts.read(chain, reader.push(piece) if reader else [piece])
+    parts.read(chain, reader.finish() if reader else [])
     parts.extend(chain.finish())
     if level != "raw":
         parts.check_has_words()
@@ -100,7 +104,15 @@ class _Parts:
     def __init__(self, max_chars: int | None) -> None:
         self._max_chars, self._chars = max_chars, 0
         self._limit = PauseLimit()
-        self._done: list[SpokenBuffer | Pause] = []
+        self._done: list[SpokenBuffer | Pause | Prosody] = []
+
+    def read(self, chain: Chain, parts: Iterable[str | Prosody]) -> None:
+        for part in parts:
+            if isinstance(part, Prosody):
+                self.extend(chain.finish())
+                self._done.append(part)
+            else:
+                self.extend(chain.push(part))
 
     def extend(self, pieces: Iterable[Piece]) -> None:
         words: list[Run] = []
@@ -117,7 +129,7 @@ class _Parts:
     def _push(self, words: list[Run]) -> None:
         if not words:
             return
-        if not self._done or isinstance(self._done[-1], Pause):
+        if not self._done or not isinstance(self._done[-1], SpokenBuffer):
             self._done.append(SpokenBuffer())
         buffer = self._done[-1]
         assert isinstance(buffer, SpokenBuffer)
@@ -135,14 +147,17 @@ class _Parts:
             raise RequestError(NO_WORDS, "text")
 
     def finish(self, config: SegmenterConfig) -> list[Prepared]:
-        # Next to pauses, marks alone are not spoken.
-        spoken = [part for part in self._done if isinstance(part, Pause) or has_words(part.spoken)]
-        if spoken and all(isinstance(part, Pause) for part in spoken):
+        # Next to pauses and changes, marks alone are not spoken.
+        spoken = [part for part in self._done if not isinstance(part, SpokenBuffer) or has_words(part.spoken)]
+        has_speech = any(isinstance(part, SpokenBuffer) for part in spoken)
+        if not has_speech and any(isinstance(part, Pause) for part in spoken):
             raise RequestError("the text holds pauses only; give at least one word to speak", "text")
-        if self._done and not any(isinstance(part, Pause) or part.spoken.strip() for part in self._done):
+        if self._done and not any(isinstance(part, SpokenBuffer) and part.spoken.strip() for part in self._done):
             raise RequestError(NO_WORDS, "text")
-        parts = spoken or self._done or [SpokenBuffer()]
-        return [item for part in parts for item in ([part] if isinstance(part, Pause) else _segments(part, config))]
+        items: list[Prepared] = []
+        for part in spoken if has_speech else self._done or [SpokenBuffer()]:
+            items += _segments(part, config) if isinstance(part, SpokenBuffer) else [part]
+        return items
 
 
 def _segments(part: SpokenBuffer, config: SegmenterConfig) -> list[SpokenText]:
@@ -178,7 +193,7 @@ class StreamPiece:
     ends: bool  # its segment
 
 
-StreamResult = StreamPiece | Pause | RequestError
+StreamResult = StreamPiece | Pause | Prosody | RequestError
 
 
 class StreamingPreparation:
@@ -197,7 +212,7 @@ class StreamingPreparation:
         self._buffer = SpokenBuffer()  # given to the segmenter
         # Text after a pause, and without markup also the first one, until a word comes.
         self._after_pause: list[Piece] | None = [] if asked_level(options) in ("clean", "spoken") else None
-        self._reads_tags = options.markup
+        self._prosody = ProsodyReader() if options.markup else None
         self._begun = False
         self._failed = False
 
@@ -205,19 +220,42 @@ class StreamingPreparation:
     def held_chars(self) -> int:
         """Characters of the text that was not returned yet."""
         scanned = len(self._scanner.held) if self._scanner else 0
+        scanned += len(self._prosody.held) if self._prosody else 0
         return scanned + len(self._buffer) + sum(len(piece.said) for piece in self._after_pause or ())
 
     def push(self, text: str) -> list[StreamResult]:
         """An error is the last result: the text after it is dropped."""
+        if self._prosody is None or not ("<" in text or self._prosody.held):
+            return self._scanned(text)
+        return self._read(self._prosody.push(text))
+
+    def _read(self, parts: Iterable[str | Prosody]) -> list[StreamResult]:
+        results: list[StreamResult] = []
+        try:
+            for part in parts:
+                results += self._changed(part) if isinstance(part, Prosody) else self._scanned(part)
+        except RequestError as error:
+            results += [] if self._failed else [*self._ended(), error]
+            self._failed = True
+        return results
+
+    def _scanned(self, text: str) -> list[StreamResult]:
         return self._prepared(self._scanner.push(text) if self._scanner else [Piece(text)])
+
+    def _changed(self, prosody: Prosody) -> list[StreamResult]:
+        """The text so far ends a segment; what follows is spoken differently."""
+        results = self._prepared(self._scanner.finish() if self._scanner else ())
+        if self._failed:
+            return results
+        results += self._ended()
+        self._after_pause = []
+        return [*results, prosody]
 
     def flush(self) -> list[StreamResult]:
         """The text paused: its words are returned as if it had ended. A tag still waits for its end."""
-        if (
-            self._scanner is None
-            or not self._scanner.held
-            or (self._reads_tags and is_tag_begun(self._scanner.held_first))
-        ):
+        if self._scanner is None or not self._scanner.held:
+            return []
+        if self._prosody and (self._prosody.held or is_tag_begun(self._scanner.held_first)):
             return []
         return self._prepared(self._scanner.finish())
 
@@ -225,20 +263,27 @@ class StreamingPreparation:
         """The text paused: if it ends with a sentence, its segment ends too. `in_doubt`: also if it may go on."""
         held = self._scanner.held if self._scanner else ""
         results = self.flush() if in_doubt or ends_sentence(held.strip()) else []
-        if self._failed or (self._scanner and self._scanner.held):
+        if self._waits:
             return results
         return [*results, *self._pieces(self._segmenter.end_sentence(in_doubt=in_doubt))]
 
     def end_segment(self) -> list[StreamResult]:
         """The segment ends with the text so far. A tag still waits for its end."""
         results = self.flush()
-        if self._failed or (self._scanner and self._scanner.held):
+        if self._waits:
             return results
         return [*results, *self._pieces(self._segmenter.finish())]
 
+    @property
+    def _waits(self) -> bool:
+        """Whether the segment cannot end now."""
+        held = (self._scanner and self._scanner.held) or (self._prosody and self._prosody.held)
+        return self._failed or bool(held)
+
     def finish(self) -> list[StreamResult]:
         """The rest of the text."""
-        results = self._prepared(self._scanner.finish() if self._scanner else ())
+        results = self._read(self._prosody.finish()) if self._prosody and self._prosody.held else []
+        results += self._prepared(self._scanner.finish() if self._scanner else ())
         return results if self._failed else [*results, *self._ended()]
 
     def _prepared(self, pieces: Iterable[Piece]) -> list[StreamResult]:

@@ -37,10 +37,8 @@ _WRITTEN_OUT = frozenset("0123456789").union(SYMBOLS, CURRENCIES)
 _END = "</say-as>"
 _FOLLOWING = rf"(?<={_END[:2]}(?i:{_END[2:-1]})>)[\d%$\u20ac\xa3\xa5\u20b9+@#\xd7\xf7\xb0\xb2\xb3\xb1/^\xa7-]"
 
-_PLAIN = frozenset({"speak", "p", "paragraph", "s", "sentence", "w", "token", "sub", "say-as"})
-_WITHOUT_EFFECT = frozenset(
-    {"audio", "desc", "emphasis", "lang", "lexicon", "mark", "metadata", "phoneme", "prosody", "voice"}
-)
+_PLAIN = frozenset({"speak", "p", "paragraph", "s", "sentence", "w", "token", "sub", "say-as", "prosody"})
+_WITHOUT_EFFECT = frozenset({"audio", "desc", "emphasis", "lang", "lexicon", "mark", "metadata", "phoneme", "voice"})
 _TAGS = _PLAIN | _WITHOUT_EFFECT
 _LETTERS = frozenset({"characters", "spell-out", "verbatim"})
 _AS_READ = frozenset({"address", "currency", "date", "fraction", "name", "time", "unit"})  # as without a tag
@@ -54,6 +52,9 @@ _NAME = re.compile(r"</?([A-Za-z\-]{0,16})")
 _NAMED = re.compile(NAMED_TAG)
 _MAY_BE_TAG = re.compile(rf"<(?:/?(?:{'|'.join(_TAGS)})[\s/>]|\?xml|!doctype)", re.IGNORECASE)
 _NAMED_KIND = re.compile(r"""<say-as\s[^<>]{0,200}?interpret-as\s*=\s*["']([A-Za-z0-9:_\-]{1,40})["']""", re.IGNORECASE)
+
+
+_PITCH = re.compile(r"<prosody\s[^<>]{0,200}?(pitch|contour|range|duration)\s*=", re.IGNORECASE)
 
 
 def has_tags(text: str) -> bool:
@@ -75,6 +76,7 @@ def tag_warning(text: str, level: TextLevel | None) -> str | None:
     kinds = {kind.lower() for kind in set(_NAMED_KIND.findall(text))} - _KINDS
     found = [
         _listed("without effect, only their content is spoken", [f"<{name}>" for name in names & _WITHOUT_EFFECT]),
+        _listed("without effect in <prosody>", [*{name.lower() for name in _PITCH.findall(text)}]),
         _listed("unknown tags", [f"<{name}>" for name in names - _KNOWN if level != "raw"]),
         _listed("unknown values of interpret-as", [*kinds]),
     ]

@@ -64,3 +64,19 @@ def test_a_text_that_pauses_on_a_server_with_room_keeps_its_slot(server: Server,
         assert engine.status().slots_active < SLOTS
         received = client.say(SECOND_WORDS)
         assert received.one("audio.segment")["text"] == "Hello " + SECOND_WORDS
+
+
+def test_streaming_text_is_spoken_faster_within_prosody(server: Server) -> None:
+    """However it is cut: a character lasts 80 ms, half of it within the tag."""
+    text = "Hello <prosody rate='2'>my friend</prosody> there."
+    sounds = []
+    for cut in (1, 5, len(text)):
+        with server.client() as client:
+            client.configure(seed=3)
+            received = client.say(*(text[start : start + cut] for start in range(0, len(text), cut)))
+            sounds.append(received.sound)
+            times = [(event["text"].strip(), event["end_s"]) for event in received.all("audio.segment")]
+        names, ends_s = zip(*times, strict=True)
+        assert names == ("Hello", "my friend", "there.")
+        assert ends_s == pytest.approx((0.48, 0.84, 1.32), abs=1e-3)  # the space after "Hello" is spoken
+    assert sounds[0] == sounds[1] == sounds[2]

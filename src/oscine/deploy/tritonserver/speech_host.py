@@ -103,7 +103,8 @@ class SpeechHost:
     async def _speak_codes(self, tensors: Mapping[str, Any], response: ResponseStream) -> None:
         plan = await self._plan(tensors)
         if len(plan.script) > plan.segments:
-            message = "pauses are not available through the split models; use the model oscine, or leave them out"
+            pauses = "pauses and <prosody> are not available through the split models"
+            message = f"{pauses}; use the model oscine, or leave them out"
             raise RequestError(message, "text")
         trim = self._trims_silence if plan.request.trim_silence is None else plan.request.trim_silence
         # Silence is trimmed after the codec; here it would be dropped with the frames that it hides.
