@@ -62,6 +62,7 @@ class Log:
     home: Path
     entries: list[str] = field(default_factory=list)
     times_s: list[tuple[str, float]] = field(default_factory=list)
+    load_average: float = field(default_factory=lambda: os.getloadavg()[0])  # of other programs, at the start
 
     @property
     def environment(self) -> dict[str, str]:
@@ -167,7 +168,8 @@ def page(log: Log) -> str:
 
 A log of a first try: a new home, no caches, no settings, a fresh clone. `python tools/first_five_minutes.py` writes it,
 and anyone can repeat it. The machine has {cores} slow cores ({platform.machine()}) and no GPU, and other programs used
-it too. Installing is mostly the download of PyTorch, here from a nearby package index; elsewhere it takes longer.
+it too: its load average was {log.load_average:.1f} when this began; above {cores}, all takes longer than on an idle machine.
+Installing is mostly the download of PyTorch, here from a nearby package index; elsewhere it takes longer.
 Commit {commit.decode().strip()}, {datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}.
 
 | step | time |
