@@ -168,7 +168,7 @@ def page(log: Log) -> str:
 
 A log of a first try: a new home, no caches, no settings, a fresh clone. `python tools/first_five_minutes.py` writes it,
 and anyone can repeat it. The machine has {cores} slow cores ({platform.machine()}) and no GPU, and other programs used
-it too: its load average was {log.load_average:.1f} when this began; above {cores}, all takes longer than on an idle machine.
+it too: its load average was {log.load_average:.1f} when this began, and above {cores} all takes longer than when idle.
 Installing is mostly the download of PyTorch, here from a nearby package index; elsewhere it takes longer.
 Commit {commit.decode().strip()}, {datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}.
 
