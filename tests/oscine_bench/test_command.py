@@ -230,6 +230,7 @@ def test_an_impossible_bound_of_a_search_is_named(
         (("-t", "oscine-ws", "--words-ms", "nan"), "--words-ms must be above 0"),
         (("--target", "nary"), "did you mean 'nari'"),
         (("--words-ms", "5"), "needs --target oscine-ws"),
+        *((("--price-per-hour", price), f"above 0, got {price}") for price in ("0", "-1", "inf", "nan")),
     ],
 )
 def test_an_impossible_request_is_one_clear_error(

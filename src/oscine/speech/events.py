@@ -36,6 +36,7 @@ class SpokenTurn:
     voice: str | None  # the name of the voice, if it has one
     pause_s: float  # before it
     request: SpeechRequest  # that speaks it alone
+    warning: str | None = None  # about its voice, if the turn came after the settings were answered
 
 
 @dataclass(frozen=True, slots=True)

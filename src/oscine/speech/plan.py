@@ -213,12 +213,14 @@ class SpeechPlanner:
 
     async def live_turn(self, plan: SpeechPlan, request: SpeechRequest, index: int, turn: Turn) -> SpokenTurn:
         """Plans a turn whose text arrives later. `plan` is that of `request`. Raises RequestError."""
-        voice = plan.request.voice
+        voice, warnings = plan.request.voice, ()
         if turn.voice is not None:
-            voice, _ = await self._voice(plan.model, turn.voice)
+            voice, warnings = await self._voice(plan.model, turn.voice)
+            warnings += (_EXPERIMENTAL,) if _is_experimental(voice, plan.model.card) else ()
         times_words = plan.words is not None
         assert not isinstance(voice, VoiceSource | VoiceMix)
-        return await self._turn(plan.model, request, index, turn, voice, plan.seed, times_words)
+        planned = await self._turn(plan.model, request, index, turn, voice, plan.seed, times_words)
+        return replace(planned, warning="; ".join(warnings) or None)
 
     async def _turn(
         self,

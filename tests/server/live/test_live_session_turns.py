@@ -119,3 +119,11 @@ def test_a_strict_server_refuses_unknown_fields_of_a_turn(engine: ScriptedEngine
     with server_of(engine, ServerConfig(strict=True)) as server, server.client() as client:
         client.configure(seed=1)
         assert refusal(client, paus_s=1)["param"] == "paus_s"
+
+
+def test_a_warning_about_the_voice_of_a_later_turn_is_told_with_its_segments(client: Client) -> None:
+    client.send("input.turn", voice="finch", text="One.")
+    client.send("input.turn", voice={"mix": {"wren": 1, "finch": 1}}, text="Two.")
+    plain, mixed = client.say().all("audio.segment")
+    assert "warning" not in plain
+    assert mixed["voice"] == "wren(1)+finch(1)" and mixed["warning"].startswith("experimental: ")

@@ -272,7 +272,8 @@ def ready_fields(event: SessionReady) -> dict[str, Any]:
 
 
 def _segment_fields(file: LiveFile, segment: SegmentEnded) -> dict[str, Any]:
-    warning = file.plan.warning_about(segment.text)
+    of_turn = segment.turn.warning if segment.turn else None
+    warning = "; ".join(filter(None, (of_turn, file.plan.warning_about(segment.text))))
     fields = {"utterance_index": file.utterance, **segment_fields(segment)}
     return {**fields, **({"warning": warning} if warning else {})}
 
