@@ -117,7 +117,7 @@ class NarrowEngine(ManualEngine):
     """Refuses more streams than it has slots, and ends those that are cancelled."""
 
     async def submit(self, *arguments: Any, **options: Any) -> None:
-        if len(self.deliver) == self.slots:
+        if len(self.speaking) == self.slots:
             raise OverloadedError("full", 1.0)
         await super().submit(*arguments, **options)
 
@@ -126,7 +126,7 @@ class NarrowEngine(ManualEngine):
 
     def running(self) -> list[int]:
         """The running ones, counted from 1 in the order of their submission."""
-        return [1 + self.utterances.index(one) for one in self.deliver]
+        return [1 + self.utterances.index(one) for one in self.speaking]
 
 
 def background(engine: NarrowEngine, count: int) -> BackgroundStreams:
@@ -141,7 +141,7 @@ def test_background_streams_restart_and_are_cancelled_at_the_end() -> None:
         assert others.all_running()
         engine.end(engine.utterances[1])
         assert engine.running() == [1, 3, 4]
-    assert engine.deliver == {}
+    assert engine.speaking == {}
 
 
 def test_background_streams_report_that_the_engine_refused_them() -> None:
@@ -154,7 +154,7 @@ def test_background_streams_report_that_the_engine_refused_them() -> None:
         queued.speak(second)
         queued.end(first, "length")
         assert not others.all_running()
-    assert queued.deliver == {}
+    assert queued.speaking == {}
 
 
 def test_the_playback_clock_reports_how_late_a_chunk_came() -> None:

@@ -52,7 +52,7 @@ def test_a_request_of_the_page_is_spoken(
 ) -> None:
     answer = speak(client, **request_fields)
     assert answer.status_code == 200 and answer.headers["content-type"].startswith("audio/")
-    assert engine.submitted[-1].text == "Hello there."
+    assert engine.requests[-1].text == "Hello there."
 
 
 def test_each_server_of_the_page_has_a_request_unless_its_paths_differ() -> None:
@@ -69,21 +69,21 @@ def test_fields_without_an_effect_are_named(client: httpx.Client) -> None:
 
 def test_kokoros_voices_stand_for_presets_and_its_model_for_any(engine: ScriptedEngine, client: httpx.Client) -> None:
     assert speak(client, voice="af_heart", model="kokoro").status_code == 200
-    assert engine.submitted[-1].voice == "serena"
+    assert engine.requests[-1].voice == "serena"
     answer = speak(client, voice="af_bella(2)+am_adam(1)")
     assert answer.status_code == 200, answer.text
-    assert engine.submitted[-1].voice == blended([(preset_vector("serena"), 2), (preset_vector("ryan"), 1)])
+    assert engine.requests[-1].voice == blended([(preset_vector("serena"), 2), (preset_vector("ryan"), 1)])
     config = ServerConfig(voice_aliases={"af_heart": "sohee"}, default_format="wav")
     with (
         serving(build_app(engine, SERVED, config)) as url,
         httpx.Client(base_url=url, trust_env=False, timeout=600) as other,
     ):
         answer = speak(other, model="kokoro", voice="af_heart")
-        assert engine.submitted[-1].voice == "sohee"
+        assert engine.requests[-1].voice == "sohee"
         assert answer.status_code == 200 and answer.headers["content-type"] == "audio/wav"
         assert answer.headers["x-finish-reason"] == "stop"
 
 
 def test_cherry_is_spoken_by_vivian(engine: ScriptedEngine, client: httpx.Client) -> None:
     assert speak(client, voice="Cherry").status_code == 200
-    assert engine.submitted[-1].voice == "vivian"
+    assert engine.requests[-1].voice == "vivian"

@@ -166,7 +166,7 @@ def test_a_snippet_streams_if_it_says_so_and_leaves_a_true_file(snippet: Snippet
         finally:
             engine.max_frames = math.inf
         finish(process)
-    (request,) = engine.submitted
+    (request,) = engine.requests
     files = [path for path in tmp_path.iterdir() if path.suffix in {".wav", ".mp3", ".flac", ".ulaw"}]
     assert len(files) == 1 or (tmp_path / "stdout").stat().st_size > 0
     for path in files:
@@ -188,7 +188,7 @@ def test_a_dialogue_is_spoken_turn_by_turn(snippet: Snippet, tmp_path: Path) -> 
     with scripted(CARD) as (engine, url), start(snippet, url, tmp_path) as process:
         finish(process)
     turns = re.findall(r'"voice": "(\w+)", "text": "([^"]+)"', snippet.code)
-    assert [(one.voice, one.text) for one in engine.submitted] == turns and len(turns) > 1
+    assert [(one.voice, one.text) for one in engine.requests] == turns and len(turns) > 1
     (path,) = (path for path in tmp_path.iterdir() if path.name != "stdout")
     frames = sum(len(text) for _, text in turns)
     assert abs(seconds(path) - frames * FRAME_SAMPLES / RATE_HZ - 0.3) < 0.1
@@ -213,6 +213,6 @@ def test_an_uploaded_voice_speaks(snippet: Snippet, tmp_path: Path) -> None:
             finish(process)
         fields = {"input": "Now in my voice.", "voice": "me", "response_format": "pcm"}
         answer = httpx.post(f"{url}/v1/audio/speech", json=fields, timeout=600, trust_env=False)
-    (request,) = engine.submitted
+    (request,) = engine.requests
     assert isinstance(request.voice, Voice) and request.voice.transcript == "The words that I say in it."
     assert answer.content == spoken(request.text, request.seed or 0, request.voice)

@@ -169,7 +169,7 @@ class ClientRuns:
         return base64.b64decode(answer["audio"])
 
     def requests(self, mark: str) -> list[SpeechRequest]:
-        return [request for request in self.plain.submitted if mark in request.text]
+        return [request for request in self.plain.requests if mark in request.text]
 
     def made(self, mark: str) -> list[bytes]:
         return [spoken(request.text, request.seed or 0, request.voice) for request in self.requests(mark)]
@@ -483,7 +483,7 @@ def test_dashscope_speaks_text_in_pieces(runs: ClientRuns) -> None:
     created, done = answer["events"][0], answer["events"][-2]
     assert answer["session_id"] == created["session"]["id"] and answer["response_id"] == done["response"]["id"]
     assert done["response"]["usage"]["characters"] == len(QWEN)
-    (request,) = (request for request in runs.plain.submitted if request.seed == 31)
+    (request,) = (request for request in runs.plain.requests if request.seed == 31)
     assert request.language == "english"
 
 

@@ -64,20 +64,20 @@ def test_turns_have_their_own_voice_and_instructions_and_the_requests_seed(
     client: httpx.Client, engine: ScriptedEngine
 ) -> None:
     assert ask(client, instructions="Calmly.", language="en", temperature=0.5).status_code == 200
-    asked = [(one.text, one.voice, one.instructions, one.language) for one in engine.submitted]
+    asked = [(one.text, one.voice, one.instructions, one.language) for one in engine.requests]
     assert asked == [
         ("Hi!", "wren", "Calmly.", "english"),
         ("Hello. How are you?", "finch", "Whisper.", "english"),
         ("Fine.", None, "Calmly.", "english"),
     ]
-    assert {(one.seed, one.temperature) for one in engine.submitted} == {(3, 0.5)}
-    assert [one.continues_s is None for one in engine.submitted] == [True, False, False]
+    assert {(one.seed, one.temperature) for one in engine.requests} == {(3, 0.5)}
+    assert [one.continues_s is None for one in engine.requests] == [True, False, False]
 
 
 def test_a_turn_may_have_no_instructions_and_another_language(client: httpx.Client, engine: ScriptedEngine) -> None:
     turns = [{"input": "Hi.", "instruct": "", "speaker": "finch"}, {"text": "你好。", "language": "zh"}]
     assert ask(client, turns, instructions="Calmly.", language="en").status_code == 200
-    asked = [(one.voice, one.instructions or None, one.language) for one in engine.submitted]
+    asked = [(one.voice, one.instructions or None, one.language) for one in engine.requests]
     assert asked == [("finch", None, "english"), (None, "Calmly.", "chinese")]
 
 
@@ -91,7 +91,7 @@ def test_a_later_turn_is_generated_while_the_first_is_played(engine: ScriptedEng
             received += len(piece)
             if received >= 2 * 3 * FRAME_SAMPLES + len(PAUSE):
                 break
-        eventually(lambda: len(engine.submitted) == 2)
+        eventually(lambda: len(engine.requests) == 2)
         response.close()
 
 
@@ -144,13 +144,13 @@ def test_what_is_wrong_with_a_turn_is_said_before_anything_is_spoken(
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, param), error
     assert error["message"].startswith(message)
-    assert not engine.submitted
+    assert not engine.requests
 
 
 def test_instructions_that_a_checkpoint_does_not_follow_are_refused_with_their_turn(engine: ScriptedEngine) -> None:
     with client_of(engine, replace(CARD, takes_instructions=False)) as client:
         error = ask(client).json()["error"]
-    assert error["param"] == "input[1].instructions" and not engine.submitted
+    assert error["param"] == "input[1].instructions" and not engine.requests
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_protocols_without_dialogues_refuse_a_list(
     client: httpx.Client, engine: ScriptedEngine, path: str, body: dict[str, Any]
 ) -> None:
     answer = client.post(path, json=body)
-    assert answer.status_code in (400, 422) and "text" in answer.text and not engine.submitted
+    assert answer.status_code in (400, 422) and "text" in answer.text and not engine.requests
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_the_limits_of_a_text_hold_for_all_turns_together(turns: Any, status: in
     with client_of(engine, CARD, ServerConfig(max_text_chars=1000)) as client:
         answer = ask(client, turns)
         assert answer.status_code == status and answer.json()["error"]["message"].startswith(message), answer.text
-        assert not engine.submitted
+        assert not engine.requests
         assert ask(client, [{"text": "a" * 500}] * 2).status_code == 200
     engine.stop()
 

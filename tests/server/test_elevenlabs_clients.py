@@ -78,7 +78,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
             )
     engine.stop()
     assert done.returncode == 0, done.stderr[-4000:]
-    return Runs(json.loads(done.stdout.splitlines()[-1]), engine.submitted)
+    return Runs(json.loads(done.stdout.splitlines()[-1]), engine.requests)
 
 
 def test_the_elevenlabs_sdk_receives_the_exact_samples(runs: Runs) -> None:

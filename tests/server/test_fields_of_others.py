@@ -27,7 +27,7 @@ def running() -> Iterator[tuple[ScriptedEngine, httpx.Client]]:
 
 @pytest.fixture
 def engine(running: tuple[ScriptedEngine, httpx.Client]) -> ScriptedEngine:
-    running[0].submitted.clear()
+    running[0].requests.clear()
     return running[0]
 
 
@@ -182,7 +182,7 @@ def test_fields_of_others_reach_the_engine(
 ) -> None:
     answer = ask(client, **fields)
     assert answer.status_code == 200, answer.text
-    assert getattr(engine.submitted[-1], name) == value
+    assert getattr(engine.requests[-1], name) == value
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_an_item_of_a_batch_overrides_a_default_under_any_name(client: httpx.Cli
     items = [{"input": "One.", "instruct": "fast", "language": "zh"}, {"input": "Two.", "speaker": "finch"}]
     body = {"items": items, "instructions": "slowly", "lang_code": "en", "voice": "wren"}
     assert client.post(f"{SPEECH}/batch", json=body).json()["succeeded"] == 2
-    asked = {request.text: (request.instructions, request.language, request.voice) for request in engine.submitted}
+    asked = {request.text: (request.instructions, request.language, request.voice) for request in engine.requests}
     assert asked == {"One.": ("fast", "chinese", "wren"), "Two.": ("slowly", "english", "finch")}
 
 

@@ -57,7 +57,7 @@ def test_a_request_for_another_name_is_refused_over_http_and_websocket(engine: S
             httpx.post(f"{url}/v1/audio/speech", json=body, headers={"host": "rebind.example"}, timeout=600).status_code
             == 403
         )
-        assert not engine.submitted
+        assert not engine.requests
         live = url.replace("http://127.0.0.1", "ws://rebind.example") + "/v1/audio/speech/stream"
         where = httpx.URL(url)
         with pytest.raises(InvalidStatus) as refused:

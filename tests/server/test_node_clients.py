@@ -73,7 +73,7 @@ class Runs:
         return base64.b64decode(answer["audio"])
 
     def made(self, mark: str) -> bytes:
-        (request,) = [request for request in self.plain.submitted if mark in request.text]
+        (request,) = [request for request in self.plain.requests if mark in request.text]
         return spoken(request.text, request.seed or 0, request.voice)
 
 
@@ -126,7 +126,7 @@ def test_the_openai_npm_package_receives_mp3_by_default(runs: Runs) -> None:
 def test_a_long_text_streams_to_the_openai_npm_package(runs: Runs) -> None:
     assert runs.answers["openai_npm"]["stream"]["chunks"] > 1
     segments = [
-        request.text for request in runs.plain.submitted if request.seed == 5 or "after the other" in request.text
+        request.text for request in runs.plain.requests if request.seed == 5 or "after the other" in request.text
     ]
     assert len(segments) > 1
     assert len(runs.received("openai_npm", "stream")) == 2 * FRAME_SAMPLES * sum(map(len, segments))
@@ -164,7 +164,7 @@ def test_the_ai_sdk_speaks(runs: Runs) -> None:
 
 def test_the_ai_sdk_passes_its_options_on(runs: Runs) -> None:
     assert runs.received("ai_sdk", "options")
-    (request,) = [request for request in runs.plain.submitted if "The AI SDK, slowly." in request.text]
+    (request,) = [request for request in runs.plain.requests if "The AI SDK, slowly." in request.text]
     assert request.instructions == "slowly"
 
 

@@ -73,7 +73,7 @@ def samples(file: bytes) -> bytes:
 
 
 def said(engine: ScriptedEngine) -> bytes:
-    request = engine.submitted[-1]
+    request = engine.requests[-1]
     return spoken(request.text, request.seed or 0, request.voice)
 
 
@@ -96,7 +96,7 @@ def test_a_clip_is_cloned(base: Running, fields: dict[str, Any]) -> None:
     answer = client.post(SPEECH, json={"model": MODEL, "voice": "default", "input": "Hello there.", **fields})
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == "audio/wav" and answer.headers["x-finish-reason"] == "stop"
-    assert samples(answer.content) == said(engine) and isinstance(engine.submitted[-1].voice, Voice)
+    assert samples(answer.content) == said(engine) and isinstance(engine.requests[-1].voice, Voice)
 
 
 def test_streamed_pcm_is_raw_audio_with_its_rate_in_a_header(base: Running) -> None:
@@ -141,10 +141,10 @@ def test_the_model_and_the_voice_have_defaults(preset: Running, fields: dict[str
 )
 def test_a_bad_value_is_400_with_the_field(preset: Running, fields: dict[str, Any]) -> None:
     engine, client = preset
-    engine.submitted.clear()
+    engine.requests.clear()
     answer = client.post(SPEECH, json={"input": "Hello.", **fields})
     assert (answer.status_code, [answer.json()["error"]["param"]]) == (400, list(fields))
-    assert not engine.submitted
+    assert not engine.requests
 
 
 def test_an_unknown_model_is_404(preset: Running) -> None:
@@ -183,7 +183,7 @@ def test_a_file_below_the_allowed_folder_is_cloned(base: Running, clips: Path) -
     engine, client = base
     for source in ((clips / "reference.wav").as_uri(), str(clips / "reference.wav")):
         answer = client.post(SPEECH, json={"input": "Hello.", "ref_audio": source})
-        assert answer.status_code == 200 and isinstance(engine.submitted[-1].voice, Voice)
+        assert answer.status_code == 200 and isinstance(engine.requests[-1].voice, Voice)
 
 
 def test_files_beside_the_allowed_folder_are_refused(base: Running, clips: Path, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_bad_upload_is_refused(base: Running, name: str, file: bytes) -> None:
 
 def test_a_batch_keeps_its_order_and_every_bad_item_fails_alone(preset: Running) -> None:
     engine, client = preset
-    engine.submitted.clear()
+    engine.requests.clear()
     items = [{"input": "first"}, {"input": "   "}, {"input": "third", "response_format": "pcm"}, {"input": 123}, {}]
     answer = client.post(
         BATCH, json={"model": "scripted", "voice": "default", "response_format": "wav", "items": items}
@@ -242,7 +242,7 @@ def test_a_batch_keeps_its_order_and_every_bad_item_fails_alone(preset: Running)
     assert (first["status"], first["finish_reason"], first["media_type"]) == ("success", "stop", "audio/wav")
     assert last["media_type"] == "audio/pcm"
     assert {(result["status"], result["error"]["param"]) for result in bad} == {("error", "input")}
-    assert sorted(request.text for request in engine.submitted) == ["first", "third"]
+    assert sorted(request.text for request in engine.requests) == ["first", "third"]
 
 
 def test_items_inherit_and_override_the_defaults_of_their_batch(preset: Running) -> None:
@@ -256,7 +256,7 @@ def test_items_inherit_and_override_the_defaults_of_their_batch(preset: Running)
         with wave.open(io.BytesIO(base64.b64decode(result["audio_data"]))) as reader:
             rates.append(reader.getframerate())
     assert rates == [8000, 24000]
-    assert {request.text: request.voice for request in engine.submitted[-2:]} == {"a": "wren", "b": "finch"}
+    assert {request.text: request.voice for request in engine.requests[-2:]} == {"a": "wren", "b": "finch"}
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def running() -> Iterator[tuple[ScriptedEngine, httpx.Client]]:
 
 @pytest.fixture
 def engine(running: tuple[ScriptedEngine, httpx.Client]) -> ScriptedEngine:
-    running[0].submitted.clear()
+    running[0].requests.clear()
     return running[0]
 
 
@@ -50,7 +50,7 @@ def say(client: httpx.Client, text: str, **fields: Any) -> httpx.Response:
 
 
 def texts(engine: ScriptedEngine) -> list[str]:
-    return [request.text for request in engine.submitted]
+    return [request.text for request in engine.requests]
 
 
 def test_a_break_is_silence_of_exactly_its_length(client: httpx.Client, engine: ScriptedEngine) -> None:
@@ -78,7 +78,7 @@ def test_a_raw_text_reaches_the_engine_as_it_is_and_by_default_it_is_clean(
 def test_marks_alone_are_refused_as_an_empty_text_is(client: httpx.Client, engine: ScriptedEngine, text: str) -> None:
     answer = say(client, text)
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "input"
-    assert not engine.submitted
+    assert not engine.requests
 
 
 def test_every_option_works_over_http_and_events_carry_the_text_of_the_user(
@@ -144,7 +144,7 @@ def test_what_cannot_be_prepared_is_refused(
     answer = say(client, text, **fields)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == param
-    assert not engine.submitted
+    assert not engine.requests
 
 
 def test_a_server_can_normalize_by_default_and_a_request_can_decline(engine: ScriptedEngine) -> None:

@@ -82,7 +82,7 @@ def samples(file: bytes) -> bytes:
 
 def said(engine: ScriptedEngine, text: str | None = None) -> bytes:
     """The last speech, or the one of this text."""
-    request = next(one for one in reversed(engine.submitted) if text in (None, one.text))
+    request = next(one for one in reversed(engine.requests) if text in (None, one.text))
     return spoken(request.text, request.seed or 0, request.voice)
 
 
@@ -96,7 +96,7 @@ def test_the_example_client_speaks_with_a_preset(custom_voice: Running, fields: 
     answer = client.post(SPEECH, json=body)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == "audio/wav" and samples(answer.content) == said(engine)
-    request = engine.submitted[-1]
+    request = engine.requests[-1]
     assert (request.voice, request.instructions) == ("vivian", fields.get("instructions"))
     assert request.language == fields.get("language", "auto").lower()
 
@@ -107,7 +107,7 @@ def test_the_example_client_describes_a_voice(voice_design: Running) -> None:
     body = {"model": MODELS["VoiceDesign"], "input": TEXT, "voice": "Vivian", "response_format": "wav", **design}
     answer = client.post(SPEECH, json=body)
     assert answer.status_code == 200 and samples(answer.content) == said(engine)
-    assert engine.submitted[-1].instructions == "A warm, low voice."
+    assert engine.requests[-1].instructions == "A warm, low voice."
     assert answer.headers["x-ignored-fields"] == "voice"
 
 
@@ -118,7 +118,7 @@ def test_the_example_client_clones(base: Running, transcript: bool) -> None:
     body = {"model": MODELS["Base"], "input": TEXT, "voice": "Vivian", "response_format": "wav", **how}
     answer = client.post(SPEECH, json=body)
     assert answer.status_code == 200, answer.text
-    assert samples(answer.content) == said(engine) and isinstance(engine.submitted[-1].voice, Voice)
+    assert samples(answer.content) == said(engine) and isinstance(engine.requests[-1].voice, Voice)
 
 
 @pytest.mark.parametrize("name", ["wav", "mp3", "flac", "pcm", "aac", "opus"])
@@ -259,7 +259,7 @@ def test_the_batch_client_gets_every_text_in_order(custom_voice: Running) -> Non
         assert (result["index"], result["status"], result["error"]) == (index, "success", None)
         assert samples(base64.b64decode(result["audio_data"])) == said(engine, item["input"])
         assert result["media_type"] == "audio/wav" and result["usage"]["total_tokens"] > 0
-    spoken_by = {request.text: (request.voice, request.language) for request in engine.submitted[-3:]}
+    spoken_by = {request.text: (request.voice, request.language) for request in engine.requests[-3:]}
     assert spoken_by == {
         "First.": ("vivian", "english"),
         "Second.": ("ryan", "english"),
@@ -323,7 +323,7 @@ def test_the_streaming_client_saves_a_file_per_sentence_in_every_mode(
     (*told, end), files = session(client, ["Hello ", "world. ", "How ", "are ", "you?"], **sent)
     assert [event["type"] for event in told] == ["audio.start", "audio.done"] * 2 and end["total_sentences"] == 2
     for index, (start, done, (frame,), request) in enumerate(
-        zip(told[::2], told[1::2], files, engine.submitted[-2:], strict=True)
+        zip(told[::2], told[1::2], files, engine.requests[-2:], strict=True)
     ):
         assert (start["sentence_index"], start["format"], start["sample_rate"]) == (index, "wav", RATE_HZ)
         assert start["sentence_text"] == request.text.strip() == ("Hello world.", "How are you?")[index]
@@ -381,7 +381,7 @@ def test_sentences_are_files_of_their_own_where_asked_for(custom_voice: Running)
     events, files = session(client, [TEXT], **how, stream_audio=True, split_granularity="sentence")
     starts, dones = ([one for one in events if one["type"] == kind] for kind in ("audio.start", "audio.done"))
     assert [start["sentence_index"] for start in starts] == [0, 1] and events[-1]["total_sentences"] == 2
-    for start, done, frames, request in zip(starts, dones, files, engine.submitted[-2:], strict=True):
+    for start, done, frames, request in zip(starts, dones, files, engine.requests[-2:], strict=True):
         assert (start["format"], start["sample_rate"], done["error"]) == ("pcm", RATE_HZ, False)
         assert start["sentence_text"] == request.text.strip()
         assert b"".join(frames) == spoken(request.text, start["seed"], "vivian")

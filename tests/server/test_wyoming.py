@@ -59,12 +59,12 @@ def test_wyoming_lists_our_voices(answers: dict[str, Any]) -> None:
 
 
 def test_wyoming_speaks_a_whole_text(answers: dict[str, Any], engine: ScriptedEngine) -> None:
-    (request,) = [request for request in engine.submitted if request.text == TEXTS["whole"]]
+    (request,) = [request for request in engine.requests if request.text == TEXTS["whole"]]
     assert received(answers["whole"]) == spoken(request.text, request.seed or 0, "wren")
 
 
 def test_wyoming_speaks_while_the_text_is_written(answers: dict[str, Any], engine: ScriptedEngine) -> None:
-    sentences = [request.text for request in engine.submitted if request.text != TEXTS["whole"]]
+    sentences = [request.text for request in engine.requests if request.text != TEXTS["whole"]]
     spoken_text = {"It is warm outside today.", "The windows are open in the kitchen."}
     assert {sentence.strip() for sentence in sentences} == spoken_text
     assert len(received(answers["in_pieces"])) == 2 * FRAME_SAMPLES * sum(map(len, sentences))

@@ -223,7 +223,7 @@ def test_the_aligner_of_the_server_transcribes_clips(
         assert (stored["ref_text"], stored["mode"]) == (HEARD, "in_context")
         body = {"input": "Hi.", "ref_audio": reference_clip.CLIP_URL, "ref_text": "auto"}
         assert client.post("/v1/audio/speech", json=body).status_code == 200
-    (request,) = engine.submitted
+    (request,) = engine.requests
     assert isinstance(request.voice, Voice) and request.voice.transcript == HEARD
 
 

@@ -78,7 +78,7 @@ def test_each_request_is_spoken_by_the_model_that_can_do_it(served: Served) -> N
             assert answer.headers["x-model"] == name
             audio = answer.content if "stream_format" not in form else audio_of(answer.text)
             assert audio == spoken("Hello.", 3, voice)
-            assert len(engine.submitted) == 1 and engine.submitted.pop().text == "Hello."
+            assert len(engine.requests) == 1 and engine.requests.pop().text == "Hello."
 
 
 def test_a_clip_with_instructions_is_cloned_by_one_model_and_spoken_by_another(served: Served) -> None:
@@ -89,14 +89,14 @@ def test_a_clip_with_instructions_is_cloned_by_one_model_and_spoken_by_another(s
         assert answer.status_code == 200, answer.text
         assert answer.headers["x-model"] == "preset" and "experimental: " in answer.headers["x-warning"]
         assert answer.content == spoken("Hello.", 3, cloned)
-        request = served.preset.submitted.pop()
+        request = served.preset.requests.pop()
         assert (request.voice, request.instructions) == (cloned, "Whisper.")
     with served.live() as client:
         assert client.configure(**asked, seed=3)["model"] == "preset"
         assert client.say("Hello.").sound == spoken("Hello.", 3, cloned)
     refused = served.ask(**asked, model="clone")
     assert refused.status_code == 400 and "'preset' can" in refused.json()["error"]["message"]
-    assert served.clone.clones == 2 and not served.clone.submitted  # this test's own, and one for all requests
+    assert served.clone.clones == 2 and not served.clone.requests  # this test's own, and one for all requests
 
 
 def audio_of(events: str) -> bytes:
@@ -114,12 +114,12 @@ def test_items_of_a_batch_go_to_different_models(served: Served) -> None:
     assert [result["status"] for result in answer["results"]] == ["success"] * 3 + ["error"]
     assert "'preset' can" in answer["results"][3]["error"]["message"]
     engines = (served.preset, served.clone, served.design)
-    assert [[request.text for request in engine.submitted] for engine in engines] == [["One."], ["Two."], ["Three."]]
+    assert [[request.text for request in engine.requests] for engine in engines] == [["One."], ["Two."], ["Three."]]
 
 
 def test_a_live_session_changes_its_model(served: Served) -> None:
     with served.live() as client:
-        assert client.say("Hi.").sound == spoken("Hi.", served.preset.submitted[-1].seed or 0)
+        assert client.say("Hi.").sound == spoken("Hi.", served.preset.requests[-1].seed or 0)
         assert client.configure(instructions="An old man.", seed=1)["model"] == "design"
         assert client.say("Hi.").sound == spoken("Hi.", 1)
         assert client.configure(ref_audio=CLIP_URL, seed=2)["model"] == "clone"
@@ -127,7 +127,7 @@ def test_a_live_session_changes_its_model(served: Served) -> None:
         refused = client.configure(model="clone", voice="finch")
         assert "'preset' can" in refused["message"]
         assert client.say("Ho.").sound == spoken("Ho.", 2, served.clone.clone(DECODED))
-    assert [len(one.submitted) for one in (served.preset, served.design, served.clone)] == [1, 1, 2]
+    assert [len(one.requests) for one in (served.preset, served.design, served.clone)] == [1, 1, 2]
 
 
 def test_errors_name_the_models_that_could_do_it(served: Served) -> None:

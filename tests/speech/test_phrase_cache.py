@@ -58,7 +58,7 @@ def remembered(events: list[SpeechEvent]) -> bool | None:
 def test_the_second_time_is_the_same_speech_without_the_engine(service: SpeechService, engine: ScriptedEngine) -> None:
     first, second = speak(service, HELLO), speak(service, HELLO)
     assert (remembered(first), remembered(second)) == (False, True)
-    assert len(engine.submitted) == 1
+    assert len(engine.requests) == 1
     assert sound(first) == sound(second) and first[-1] == second[-1] and isinstance(first[-1], Ended)
     assert (service.phrases.hits, service.phrases.misses) == (1, 1)
     assert remembered(speak(service, HELLO, cache="only")) is True
@@ -81,7 +81,7 @@ def test_whatever_changes_the_sound_is_another_phrase(
     service: SpeechService, engine: ScriptedEngine, changed: dict[str, Any]
 ) -> None:
     speak(service, HELLO)
-    assert remembered(speak(service, replace(HELLO, **changed))) is False and len(engine.submitted) == 2
+    assert remembered(speak(service, replace(HELLO, **changed))) is False and len(engine.requests) == 2
 
 
 @pytest.mark.parametrize("changed", [{"speed": 2.0}, {"sample_rate": 8000}])
@@ -115,8 +115,8 @@ def test_random_seeds_are_never_remembered(service: SpeechService, request_: Spe
 def test_each_segment_of_a_long_text_is_a_phrase(service: SpeechService, engine: ScriptedEngine) -> None:
     text = "".join(f"Sentence number {number} is as long as it has to be to be one. " for number in range(8))
     long = replace(HELLO, text=text)
-    first, segments = speak(service, long), len(engine.submitted)
-    assert segments > 2 and sound(speak(service, long)) == sound(first) and len(engine.submitted) == segments
+    first, segments = speak(service, long), len(engine.requests)
+    assert segments > 2 and sound(speak(service, long)) == sound(first) and len(engine.requests) == segments
     with pytest.raises(RequestError, match="one segment"):
         speak(service, long, cache="only")
 
@@ -124,13 +124,13 @@ def test_each_segment_of_a_long_text_is_a_phrase(service: SpeechService, engine:
 def test_off_neither_reads_nor_writes(service: SpeechService, engine: ScriptedEngine) -> None:
     assert remembered(speak(service, HELLO, cache="off")) is None and not len(service.phrases)
     speak(service, HELLO)
-    assert remembered(speak(service, HELLO, cache="off")) is None and len(engine.submitted) == 3
+    assert remembered(speak(service, HELLO, cache="off")) is None and len(engine.requests) == 3
 
 
 def test_only_refuses_what_is_not_there(service: SpeechService, engine: ScriptedEngine) -> None:
     with pytest.raises(NotFoundError, match="not in the cache") as refused:
         speak(service, HELLO, cache="only")
-    assert refused.value.code == "not_cached" and not engine.submitted
+    assert refused.value.code == "not_cached" and not engine.requests
 
 
 def test_a_server_without_the_cache_says_so(engine: ScriptedEngine) -> None:

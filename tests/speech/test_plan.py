@@ -50,7 +50,7 @@ def test_voice_design_takes_a_voice_and_says_that_it_was_ignored(engine: Scripte
         for field in ("voice", "speaker"):
             answer = ask(client, instructions="An old man.", **{field: name})
             assert (answer.status_code, answer.headers["x-ignored-fields"]) == (200, field)
-    assert all(request.voice is None for request in engine.submitted)
+    assert all(request.voice is None for request in engine.requests)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_transcript_beside_references_is_used(
 ) -> None:
     with client_of(engine, BASE_CARD) as client:
         assert ask(client, **fields).status_code == 200
-    (request,) = engine.submitted
+    (request,) = engine.requests
     assert isinstance(request.voice, Voice) and request.voice.transcript == transcript
 
 
@@ -84,7 +84,7 @@ def test_two_different_transcripts_of_one_clip_are_refused(engine: ScriptedEngin
     with client_of(engine, BASE_CARD) as client:
         answer = ask(client, references=[{"audio_path": CLIP_URL, "text": "some words"}], ref_text="other words")
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "ref_text"
-    assert "differ" in answer.json()["error"]["message"] and not engine.submitted
+    assert "differ" in answer.json()["error"]["message"] and not engine.requests
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_accepted_values_are_within_the_engine_limits(
     for value in values:
         for fields in ({name: value}, {name: None, "extra_params": {name: value}}):
             assert ask(client, **fields).status_code == 200, fields
-            engine.submitted[-1].sampling(SamplingParams())
+            engine.requests[-1].sampling(SamplingParams())
 
 
 def test_a_clip_that_clones_badly_is_spoken_with_a_warning(engine: ScriptedEngine) -> None:

@@ -89,10 +89,10 @@ def test_packets_have_one_size_across_segments_and_lose_nothing(engine: Scripted
 
 def test_segments_share_seed_and_voice_and_later_ones_are_continuations(engine: ScriptedEngine) -> None:
     events = events_of(engine, ["One. ", "Two. ", "Three."])
-    assert [request.text for request in engine.submitted] == ["One. ", "Two. ", "Three."]
-    assert {(request.seed, request.voice) for request in engine.submitted} == {(3, "wren")}
-    assert engine.submitted[0].continues_s is None
-    assert all(request.continues_s is not None for request in engine.submitted[1:])
+    assert [request.text for request in engine.requests] == ["One. ", "Two. ", "Three."]
+    assert {(request.seed, request.voice) for request in engine.requests} == {(3, "wren")}
+    assert engine.requests[0].continues_s is None
+    assert all(request.continues_s is not None for request in engine.requests[1:])
     timings = segments(events)
     assert [timing.text for timing in timings] == ["One. ", "Two. ", "Three."]
     assert [timing.start_s for timing in timings] == [0.0, *(timing.end_s for timing in timings[:-1])]
@@ -112,13 +112,13 @@ def test_only_the_samples_at_segment_borders_are_faded(engine: ScriptedEngine) -
 def test_a_length_limit_counts_all_segments_and_ends_the_speech(engine: ScriptedEngine) -> None:
     request = SpeechRequest(text="", seed=3, max_new_tokens=8)
     events = events_of(engine, ["One. ", "Two. ", "Three."], request)
-    assert [request.max_new_tokens for request in engine.submitted] == [8, 3]
+    assert [request.max_new_tokens for request in engine.requests] == [8, 3]
     assert end(events).finish_reason == "length" and end(events).usage.frames == 7
 
 
 def test_a_runaway_segment_is_reported_and_the_rest_is_spoken(engine: ScriptedEngine) -> None:
     events = events_of(engine, ["One. ", "Two!run ", "Three."])
-    assert len(engine.submitted) == 3
+    assert len(engine.requests) == 3
     assert end(events).finish_reason == "runaway"
 
 
@@ -188,7 +188,7 @@ def test_nothing_is_sent_before_the_first_segment_is_accepted(engine: ScriptedEn
 
 def test_after_a_pause_the_silence_before_the_words_is_trimmed_as_at_the_start(engine: ScriptedEngine) -> None:
     events_of(engine, ["One.", "Two.", Pause(0.1), "Three."])
-    assert [request.trim_silence for request in engine.submitted] == [None, False, None]
+    assert [request.trim_silence for request in engine.requests] == [None, False, None]
 
 
 def test_a_pause_is_as_long_in_the_answer_at_any_speed(engine: ScriptedEngine) -> None:
@@ -201,7 +201,7 @@ def test_a_pause_is_as_long_in_the_answer_at_any_speed(engine: ScriptedEngine) -
 def test_the_engine_reads_the_spoken_text_and_events_carry_the_written_one(engine: ScriptedEngine) -> None:
     text = SpokenText("five dollars", "$5", (Replacement(0, 12, 0, 2),))
     events = events_of(engine, [text], SpeechRequest(text="$5", normalize=True))
-    assert [(request.text, request.normalize) for request in engine.submitted] == [("five dollars", None)]
+    assert [(request.text, request.normalize) for request in engine.requests] == [("five dollars", None)]
     (segment,) = segments(events)
     assert (segment.text, segment.spoken) == ("$5", text)
 

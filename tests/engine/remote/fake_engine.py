@@ -1,4 +1,4 @@
-"""A SpeechEngine without a model, importable from a spawned process. Its text is a list of commands:
+"""The fake engine of worker processes, importable from a spawned one. Its text is a list of commands:
 
 say 20            twenty chunks of 100 samples, numbered so that lost, repeated or foreign samples are detected
 die exit | kill   the process ends here; `die sick`: the engine reports that it is not ready
@@ -11,20 +11,19 @@ writes a line to FOLDER/begun and waits for FOLDER/go_on.
 
 import os
 import signal
-import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from oscine import errors, types
-from oscine.errors import EngineError, OscineError, OverloadedError, RequestError, VoiceError
+from oscine import errors
+from oscine.errors import OscineError, OverloadedError, RequestError, VoiceError
 from oscine.request import SpeechRequest
-from oscine.types import AppendText, AudioChunk, Cancel, ClipData, Command, Deliver, EngineStatus
+from oscine.types import AppendText, ClipData, Command, Deliver
 from oscine.voice import Voice
+from tests.manual_engine import FakeUtterance, SpeakingEngine
 
 CHUNK_SAMPLES = 100
 
@@ -45,16 +44,6 @@ class FakeConfig:
     marker: str = ""  # a file: with fail_build, only builds after the first fail
     log: str = ""  # a file that gets a line for each build
     failures: int = 10_000  # with `log` and fail_build: only so many builds fail
-
-
-@dataclass
-class _Utterance:
-    deliver: Callable[[AudioChunk], None]
-    seed: int
-    streaming_text: bool
-    words: deque[str] = field(default_factory=deque)
-    chunks_left: int = 0
-    samples: int = 0
 
 
 def refusal(kind: str) -> OscineError:
@@ -93,48 +82,24 @@ def build_fake(config: FakeConfig, progress: Callable[[str, int, int], None]) ->
     return FakeEngine(config)
 
 
-class FakeEngine:
+class FakeEngine(SpeakingEngine):
     def __init__(self, config: FakeConfig | None = None) -> None:
-        self._config = config or FakeConfig()
-        self._changed = threading.Condition()
-        self._running: dict[str, _Utterance] = {}
-        self._frames = 0
-        self._ready, self._stopping = True, False
-        self.tell_log: list[tuple[str, Command]] = []
-        self._thread = threading.Thread(target=self._loop, name="fake-loop", daemon=True)
-        self._thread.start()
+        config = config or FakeConfig()
+        super().__init__(config.slots, config.max_queue, config.tick_s)
 
     def enqueue(
         self, utterance_id: str, request: SpeechRequest, deliver: Deliver, *, streaming_text: bool = False
     ) -> None:
-        words = deque(request.text.split())
+        words = request.text.split()
         if words[0] == "refuse":
             raise ValueError("a stranger") if words[1] == "ValueError" else refusal(words[1])
-        if list(words)[:2] == ["hang", "submit"]:
+        if words[:2] == ["hang", "submit"]:
             time.sleep(1000)
-        with self._changed:
-            if self._stopping:
-                raise EngineError("the engine is stopped")
-            if len(self._running) >= self._config.slots + self._config.max_queue:
-                raise OverloadedError("full", 2.5)
-            self._running[utterance_id] = _Utterance(deliver, request.seed or 0, streaming_text, words)
-            self._changed.notify()
+        super().enqueue(utterance_id, request, deliver, streaming_text=streaming_text)
 
     def send(self, utterance_id: str, command: Command) -> None:
-        with self._changed:
-            self.tell_log.append((utterance_id, command))
-            utterance = self._running.get(utterance_id)
-            if utterance is None:
-                return
-            if isinstance(command, AppendText) and "\0" in command.text:
-                raise RequestError("no NUL", "text")
-            if isinstance(command, AppendText):
-                utterance.words.extend(command.text.split())
-            elif isinstance(command, Cancel):
-                self._end(utterance_id, "cancelled")
-            else:
-                utterance.streaming_text = False
-            self._changed.notify()
+        apart = isinstance(command, AppendText)
+        super().send(utterance_id, AppendText(f" {command.text}") if apart else command)
 
     def clone(self, clip: ClipData, transcript: str | None = None) -> Voice:
         """The speaker vector encodes the rate and the length of the clip, in thousands: a vector has a limit."""
@@ -158,61 +123,28 @@ class FakeEngine:
             raise VoiceError("unknown voice 'stranger'", "voice")
         return Voice(np.full(2, len(name), np.float32))
 
-    def status(self) -> EngineStatus:
-        with self._changed:
-            active = min(len(self._running), self._config.slots)
-            queued = len(self._running) - active
-            return EngineStatus(self._ready, self._config.slots, active, queued, self._frames, self._config.tick_s)
+    def step(self, utterance_id: str, utterance: FakeUtterance) -> bool:
+        words = utterance.text.split()
+        while not utterance.waiting and len(words) >= 2:
+            self._obey(utterance, words.pop(0), words.pop(0))
+        utterance.text = "".join(f"{word} " for word in words)
+        if utterance.waiting:
+            utterance.waiting -= 1
+            self.speak(utterance_id, pcm(utterance.request.seed or 0, utterance.samples, CHUNK_SAMPLES))
+        elif not utterance.open:
+            self.end(utterance_id, "stop")
+        else:
+            return False
+        return True
 
-    def stop(self, drain_s: float = 0.0) -> None:
-        deadline_s = time.monotonic() + drain_s
-        with self._changed:
-            self._stopping = True
-            while self._running and time.monotonic() < deadline_s:
-                self._changed.wait(0.01)
-            for utterance_id in list(self._running):
-                self._end(utterance_id, "cancelled")
-            self._changed.notify_all()
-        self._thread.join()
-
-    def _loop(self) -> None:
-        while True:
-            with self._changed:
-                if self._stopping and not self._running:
-                    return
-                progress = [self._step(one) for one in list(self._running)[: self._config.slots]]
-                if not any(progress):
-                    self._changed.wait(0.05)
-            time.sleep(self._config.tick_s)
-
-    def _step(self, utterance_id: str) -> bool:
-        utterance = self._running[utterance_id]
-        while not utterance.chunks_left and len(utterance.words) >= 2:
-            self._obey(utterance, utterance.words.popleft(), utterance.words.popleft())
-        if utterance.chunks_left:
-            sound = pcm(utterance.seed, utterance.samples, CHUNK_SAMPLES)
-            utterance.deliver(AudioChunk(sound, utterance.samples, seed=utterance.seed))
-            utterance.samples += CHUNK_SAMPLES
-            utterance.chunks_left -= 1
-            self._frames += 1
-            return True
-        if not utterance.streaming_text:
-            self._end(utterance_id, "stop")
-            return True
-        return False
-
-    def _obey(self, utterance: _Utterance, verb: str, what: str) -> None:
+    def _obey(self, utterance: FakeUtterance, verb: str, what: str) -> None:
         if verb == "say":
-            utterance.chunks_left = int(what)
+            utterance.waiting = int(what)
         elif verb == "hang":
             time.sleep(1000)
         elif what == "sick":
-            self._ready = False
+            self.ready = False
         elif what == "exit":
             os._exit(3)
         elif what == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-
-    def _end(self, utterance_id: str, reason: types.FinishReason) -> None:
-        utterance = self._running.pop(utterance_id)
-        utterance.deliver(AudioChunk(b"", utterance.samples, reason, None, utterance.seed))

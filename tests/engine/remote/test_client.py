@@ -111,7 +111,7 @@ def test_appended_text_that_cannot_be_spoken_ends_its_utterance_only(shared):
     recorder = SampleRecorder()
     utterance = submit(shared, SpeechRequest(text="say 2"), recorder, streaming_text=True)
     shared.send(utterance, AppendText("\0"))
-    assert isinstance(recorder.last().error, RequestError) and str(recorder.last().error) == "no NUL"
+    assert isinstance(recorder.last().error, RequestError) and str(recorder.last().error) == "the text holds a NUL"
     wait_until_idle(shared)
     assert speak(shared, "say 1").last().finish_reason == "stop"
 

@@ -64,7 +64,7 @@ def test_a_front_end_that_does_not_read_never_blocks_the_engine() -> None:
         front_end.settimeout(WAIT_S)
         slow = [str(number) for number in range(4)]
         front_end.sendall(b"".join(submit(utterance_id, LONG) for utterance_id in slow))
-        wait_until(lambda: len(engine.tell_log) == 4 and engine.status().slots_active == 0)  # cancelled, not blocked
+        wait_until(lambda: len(engine.commands) == 4 and engine.status().slots_active == 0)  # cancelled, not blocked
         read_until_ended(*slow)
         front_end.sendall(submit("later", "say 1"))
         read_until_ended("later")

@@ -91,9 +91,9 @@ def test_items_wait_for_free_streams_of_their_key(engine: ScriptedEngine) -> Non
     with serving(app) as url, httpx.Client(base_url=url, timeout=600, trust_env=False) as client:
         request = threading.Thread(target=lambda: answers.append(spoken_batch(client, some_items())))
         request.start()
-        eventually(lambda: len(engine.submitted) == 2)
+        eventually(lambda: len(engine.requests) == 2)
         time.sleep(0.3)
-        assert len(engine.submitted) == 2 and app.state.service.streams == 2
+        assert len(engine.requests) == 2 and app.state.service.streams == 2
         engine.max_frames = float("inf")
         request.join()
         assert [pcm(result) for result in answers[0]] == [spoken(item["input"], 3) for item in some_items()]

@@ -143,22 +143,22 @@ def test_a_long_text_is_spoken_in_segments_with_one_voice_and_one_seed(
     received = events(say(client, LONG, voice="finch", stream_format="sse"))
     segments = [event for event in received if event["type"] == "speech.audio.segment"]
     assert len(segments) > 2
-    assert [segment["text"] for segment in segments] == [request.text for request in engine.submitted]
+    assert [segment["text"] for segment in segments] == [request.text for request in engine.requests]
     joined = "".join(segment["text"] for segment in segments)
     assert re.sub(r"\s", "", joined) == re.sub(r"\s", "", LONG)
-    assert {(request.voice, request.seed) for request in engine.submitted} == {("finch", 3)}
+    assert {(request.voice, request.seed) for request in engine.requests} == {("finch", 3)}
     assert segments[0]["start_s"] == 0
     for before, after in pairwise(segments):
         assert after["start_s"] == before["end_s"]
     for segment in segments:
         assert segment["end_s"] - segment["start_s"] == pytest.approx(0.08 * len(segment["text"]), abs=0.002)
-    assert engine.submitted[0].continues_s is None
-    assert all(request.continues_s is not None and request.continues_s > 0 for request in engine.submitted[1:])
+    assert engine.requests[0].continues_s is None
+    assert all(request.continues_s is not None and request.continues_s > 0 for request in engine.requests[1:])
 
 
 def test_segments_are_joined_without_lost_samples_or_clicks(client: httpx.Client, engine: ScriptedEngine) -> None:
     received = np.frombuffer(say(client, LONG).content, "<i2").astype(int)
-    segments = [np.frombuffer(spoken(request.text, 3), "<i2").astype(int) for request in engine.submitted]
+    segments = [np.frombuffer(spoken(request.text, 3), "<i2").astype(int) for request in engine.requests]
     expected = np.concatenate(segments)
     assert len(received) == len(expected)
     borders = np.cumsum([len(segment) for segment in segments])[:-1]
@@ -174,7 +174,7 @@ def test_a_runaway_segment_is_reported_and_the_rest_is_spoken(client: httpx.Clie
         "This one is fine and also quite a bit longer. This one will !run away from us all. And this one is fine again."
     )
     received = events(say(client, text, stream_format="sse"))
-    assert len(engine.submitted) == 3
+    assert len(engine.requests) == 3
     assert received[-1]["finish_reason"] == "runaway"
 
 
@@ -284,9 +284,9 @@ def test_a_clip_is_cloned_once_and_used(engine: ScriptedEngine) -> None:
             answer = say(client, "Hello there.", ref_audio=source, ref_text="some words", task_type="Base")
             assert answer.status_code == 200, answer.text
         assert engine.clones == 1
-        assert engine.submitted[0].voice == engine.submitted[1].voice
+        assert engine.requests[0].voice == engine.requests[1].voice
         assert say(client, "Hi.", ref_audio=clip, ref_text="words", x_vector_only_mode=True).status_code == 200
-    assert engine.submitted[2].voice.transcript is None  # type: ignore[union-attr]
+    assert engine.requests[2].voice.transcript is None  # type: ignore[union-attr]
 
 
 def test_fields_reach_the_engine(client: httpx.Client, engine: ScriptedEngine) -> None:
@@ -307,18 +307,18 @@ def test_fields_reach_the_engine(client: httpx.Client, engine: ScriptedEngine) -
     }
     answer = say(client, "Hello.", **fields)
     assert answer.headers["x-ignored-fields"] == "initial_codec_chunk_frames, user"
-    request = engine.submitted[0]
+    request = engine.requests[0]
     assert (request.voice, request.instructions, request.language) == ("wren", "slowly", "english")
     assert (request.temperature, request.top_k, request.top_p) == (0.7, 20, 0.9)
     assert (request.repetition_penalty, request.max_new_tokens, request.text_mode) == (1.1, 90, "streaming")
     assert (request.trim_silence, request.subtalker_top_k) == (False, 5)
     say(client, "Hello.", temperature=0, speaker="finch")
-    assert engine.submitted[1].greedy is True and engine.submitted[1].voice == "finch"
+    assert engine.requests[1].greedy is True and engine.requests[1].voice == "finch"
 
 
 def test_a_random_seed_is_reported(client: httpx.Client, engine: ScriptedEngine) -> None:
     answer = client.post(SPEECH, json={"input": "Hello.", "response_format": "pcm"})
-    assert int(answer.headers["x-seed"]) == engine.submitted[0].seed
+    assert int(answer.headers["x-seed"]) == engine.requests[0].seed
 
 
 def test_a_text_in_a_foreign_script_is_spoken_with_a_warning(
@@ -349,11 +349,11 @@ def test_vanished_clients_leave_no_streams_behind() -> None:
 
 
 class EchoEngine(ScriptedEngine):
-    def _end(self, utterance_id: str, reason: Any, error: Any = None) -> None:
-        one = self._running[utterance_id]
+    def end(self, utterance_id: str, reason: Any = "stop", error: Any = None) -> None:
+        one = self.speaking[utterance_id]
         deliver = one.deliver
         one.deliver = lambda chunk: deliver(replace(chunk, echo_s=1.2 if one.request.trim_echo else 0.0))
-        super()._end(utterance_id, reason, error)
+        super().end(utterance_id, reason, error)
 
 
 def test_an_echo_is_trimmed_where_asked_for_in_whole_files_as_in_streams() -> None:
@@ -372,4 +372,4 @@ def test_an_echo_is_trimmed_where_asked_for_in_whole_files_as_in_streams() -> No
         items = {"items": [{"input": "Hi.", **asked}]}
         assert client.post("/v1/audio/speech/batch", json=items).status_code == 200
     engine.stop()
-    assert [request.trim_echo for request in engine.submitted] == [True, True, None, None, True, True]
+    assert [request.trim_echo for request in engine.requests] == [True, True, None, None, True, True]

@@ -26,7 +26,7 @@ def client() -> Iterator[httpx.Client]:
     engine = ScriptedEngine()
     with client_of(engine, CARD) as client:
         yield client
-    assert not engine.submitted
+    assert not engine.requests
     engine.stop()
 
 

@@ -13,7 +13,7 @@ from tests.server.serving import eventually
 @pytest.fixture
 def engine(running: tuple[ScriptedEngine, Server]) -> Iterator[ScriptedEngine]:
     engine, server = running
-    engine.submitted.clear()
+    engine.requests.clear()
     yield engine
     engine.max_frames = float("inf")
     eventually(lambda: engine.status().slots_active == 0 and server.service.streams == 0)

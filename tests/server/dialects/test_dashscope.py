@@ -87,7 +87,7 @@ def test_a_commit_gives_a_response_in_the_events_of_the_protocol(client: Realtim
 def test_server_commit_speaks_text_as_it_arrives(client: RealtimeClient, engine: ScriptedEngine) -> None:
     client.append("Hel")
     client.raw.until("response.audio.delta")
-    assert [request.text for request in engine.submitted] == ["Hel"]
+    assert [request.text for request in engine.requests] == ["Hel"]
     received = client.say("lo.")
     assert received.one("response.done")["response"]["usage"]["characters"] == len("Hello.")
 
@@ -96,12 +96,12 @@ def test_server_commit_speaks_the_last_words_when_the_text_pauses(engine: Script
     """No commit is needed; the response goes on with the next words."""
     with server_of(engine, ServerConfig(live_pause_s=0.1)) as server, realtime(server) as client:
         client.append("Hello ")
-        eventually(lambda: bool(engine.submitted) and engine.status().slots_active == 0)
+        eventually(lambda: bool(engine.requests) and engine.status().slots_active == 0)
         client.append("there.")
         client.send("session.finish")
         code, received = client.raw.closed()
     assert code == 1000 and received.kinds[-1] == "session.finished"
-    assert [request.text for request in engine.submitted] == ["Hello", "there."] and engine.submitted[1].resumes
+    assert [request.text for request in engine.requests] == ["Hello", "there."] and engine.requests[1].resumes
     assert received.one("response.done")["response"]["usage"]["characters"] == len("Hello there.")
     assert len(sound(received)) == len(spoken("Hello there.", 3))
 
@@ -111,7 +111,7 @@ def test_commit_mode_keeps_text_until_it_is_committed(client: RealtimeClient, en
     client.append("Not yet, ", "and this neither.")
     client.send("input_text_buffer.clear")
     client.raw.until("input_text_buffer.cleared")
-    assert not engine.submitted
+    assert not engine.requests
     assert sound(client.say("This ", "one.")) == spoken("This one.", 3)
     assert sound(client.say("And that.")) == spoken("And that.", 3)
 
@@ -125,7 +125,7 @@ def test_server_commit_clears_the_text_that_is_not_spoken_yet(client: RealtimeCl
     client.raw.until("input_text_buffer.cleared")
     engine.max_frames = float("inf")
     received = client.say("But this.")
-    assert [request.text.split()[0] for request in engine.submitted] == ["The", "But"]
+    assert [request.text.split()[0] for request in engine.requests] == ["The", "But"]
     assert received.one("response.done")["response"]["usage"]["characters"] < len(first) + 10
 
 
@@ -203,7 +203,7 @@ def test_updates_add_up(client: RealtimeClient, engine: ScriptedEngine) -> None:
     updated = client.update(language_type="Chinese")
     assert updated["session"]["voice"] == "finch" and updated["session"]["ignored_fields"] == []
     assert sound(client.say("Hello.")) == spoken("Hello.", 3, "finch")
-    assert engine.submitted[-1].language == "chinese"
+    assert engine.requests[-1].language == "chinese"
 
 
 @pytest.mark.parametrize(("voice", "speaker"), [("Cherry", "wren"), ("Serena", "wren"), ("Ethan", "finch")])

@@ -124,7 +124,7 @@ def test_the_query_and_the_first_message_have_the_settings(
         client.send(text="Hello.")
         client.send(text="")
         assert client.closed() == 1000
-    (request,) = engine.submitted
+    (request,) = engine.requests
     assert (request.voice, request.language, request.seed, request.temperature) == ("wren", "chinese", 3, 0.5)
     assert client.told[0]["ignored_fields"] == ["enable_logging", "voice_settings.style"]
     assert len(client.sound()) > 1.8 * len(spoken("Hello.", 3, "wren"))

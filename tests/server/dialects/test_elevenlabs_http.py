@@ -35,7 +35,7 @@ def running() -> Iterator[tuple[ScriptedEngine, Server]]:
 @pytest.fixture
 def client(running: tuple[ScriptedEngine, Server]) -> Iterator[httpx.Client]:
     engine, server = running
-    engine.submitted.clear()
+    engine.requests.clear()
     with httpx.Client(base_url=server.url, headers=KEY, trust_env=False, timeout=600) as client:
         yield client
     eventually(lambda: engine.status().slots_active == 0 and server.service.streams == 0)
@@ -95,7 +95,7 @@ def test_settings_are_understood_or_named_as_ignored(client: httpx.Client, runni
     assert answer.status_code == 200
     ignored = "previous_text, pronunciation_dictionary_locators, voice_settings.similarity_boost, "
     assert answer.headers["x-ignored-fields"] == f"{ignored}voice_settings.stability, voice_settings.use_speaker_boost"
-    (request,) = running[0].submitted
+    (request,) = running[0].requests
     assert (request.seed, request.voice, request.language) == (3, "finch", "chinese")
     assert len(answer.content) < 0.9 * len(spoken("Hello.", 3, "finch"))  # it is faster
 
@@ -105,7 +105,7 @@ def test_text_normalization_chooses_how_a_text_is_read(
     client: httpx.Client, running: Any, value: str | None, read: str
 ) -> None:
     assert ask(client, text="The 10.", apply_text_normalization=value, language_code="en").status_code == 200
-    assert running[0].submitted[-1].text == f"The {read}."
+    assert running[0].requests[-1].text == f"The {read}."
 
 
 def test_any_model_id_stands_for_the_served_model(client: httpx.Client) -> None:

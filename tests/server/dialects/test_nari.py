@@ -62,7 +62,7 @@ def test_text_is_spoken_before_its_end(client: Client, engine: ScriptedEngine) -
     start(client, seed=3)
     client.send("input_text.append", sequence=0, text="Hel")
     client.receive_frames(2)
-    assert [request.text for request in engine.submitted] == ["Hel"]
+    assert [request.text for request in engine.requests] == ["Hel"]
 
 
 @pytest.mark.parametrize("begun", [True, False])
@@ -92,7 +92,7 @@ def test_settings_of_nari_are_understood_or_named_as_ignored(client: Client, eng
     client.send("input_text.append", sequence=0, text="Hello")
     client.send("input_text.end", sequence=1)
     client.closed()
-    (request,) = engine.submitted
+    (request,) = engine.requests
     assert (request.instructions, request.greedy, request.subtalker_top_k) == ("slowly", True, 7)
 
 

@@ -89,7 +89,7 @@ def test_sentences_are_sent_while_the_text_arrives(client: Client, engine: Scrip
     start, audio = sentence(client)
     assert (start["sentence_text"], start["sentence_index"], start["id"]) == ("Hello.", 0, f"{session_id}-0")
     assert (start["format"], start["sample_rate"]) == ("pcm", RATE_HZ)
-    assert audio == spoken(engine.submitted[0].text, 3)
+    assert audio == spoken(engine.requests[0].text, 3)
     client.send("input.done")
     start, audio = sentence(client)
     assert (start["sentence_text"], start["sentence_index"], start["id"]) == ("Second", 1, f"{session_id}-1")
@@ -109,7 +109,7 @@ def test_a_complete_sentence_waits_for_nothing(client: Client, engine: ScriptedE
     assert sentence(client)[0]["sentence_text"] == text
     client.write(" And another one.")
     assert sentence(client)[0]["sentence_text"] == "And another one."
-    assert [request.text for request in engine.submitted] == [text, "And another one."]
+    assert [request.text for request in engine.requests] == [text, "And another one."]
 
 
 def test_a_sentence_that_may_go_on_is_spoken_when_the_text_pauses(client: Client) -> None:
@@ -149,7 +149,7 @@ def test_commits_end_segments_and_keep_the_connection(client: Client, engine: Sc
     client.send("input.done")
     code, received = client.closed()
     assert code == 1000 and received.one("session.done")["total_sentences"] == 2
-    assert [request.text for request in engine.submitted] == ["First segment.", "Second segment"]
+    assert [request.text for request in engine.requests] == ["First segment.", "Second segment"]
 
 
 def test_a_session_without_text_is_done(client: Client) -> None:

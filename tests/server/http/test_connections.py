@@ -265,7 +265,7 @@ def test_a_client_that_leaves_ends_its_request_though_it_sent_another(
     eventually(lambda: engine.status().slots_active == 1)
     one.close()
     eventually(lambda: engine.status().slots_active == 0 and service.streams == 0)
-    assert len(engine.submitted) == 1 and engine.cancelled == 1
+    assert len(engine.requests) == 1 and engine.cancelled == 1
 
 
 class FakeConnection:

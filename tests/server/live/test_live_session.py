@@ -36,7 +36,7 @@ def running() -> Iterator[tuple[ScriptedEngine, Server]]:
 @pytest.fixture
 def engine(running: tuple[ScriptedEngine, Server]) -> Iterator[ScriptedEngine]:
     engine, server = running
-    engine.submitted.clear()
+    engine.requests.clear()
     engine.cancelled = 0
     yield engine
     eventually(lambda: engine.status().slots_active == 0 and server.service.streams == 0)
@@ -92,7 +92,7 @@ def test_a_sentence_that_was_said_before_comes_from_memory(engine: ScriptedEngin
         client.configure(seed=3, text_mode="whole")
         said = [client.say("Hello.") for _ in range(2)]
         assert [one.one("audio.start")["cache"] for one in said] == ["miss", "hit"]
-        assert said[0].sound == said[1].sound and len(engine.submitted) == 1
+        assert said[0].sound == said[1].sound and len(engine.requests) == 1
 
 
 # --- text in pieces ---
@@ -110,7 +110,7 @@ def test_a_token_is_spoken_before_the_next_one_arrives(client: Client, engine: S
     client.write("He")
     first = client.receive_frames(2)
     assert first.one("audio.start")["sentence_text"] == "He"
-    assert [request.text for request in engine.submitted] == ["He"]
+    assert [request.text for request in engine.requests] == ["He"]
     received = client.say("y", "!")
     assert first.sound + received.sound == spoken("Hey!", 3)
 
@@ -145,7 +145,7 @@ def test_without_a_seed_every_utterance_draws_and_reports_its_own(server: Server
 def test_an_utterance_without_words_ends_at_once(client: Client, engine: ScriptedEngine, pieces: list[str]) -> None:
     received = client.say(*pieces)
     assert received.events == [{"type": "session.done", "utterance_index": 0, "total_sentences": 0}]
-    assert not engine.submitted
+    assert not engine.requests
     assert client.say("Word.").one("session.done") == {
         "type": "session.done",
         "utterance_index": 1,
@@ -166,8 +166,8 @@ def test_a_long_live_text_is_spoken_in_segments_without_loss(
     assert starts == [0.0, *ends[:-1]] and ends[-1] == received.one("audio.done")["audio_seconds"]
     _check_joined(received.sound, texts)
     if whole:
-        assert [request.text for request in engine.submitted] == texts
-    first, *later = engine.submitted
+        assert [request.text for request in engine.requests] == texts
+    first, *later = engine.requests
     assert first.continues_s is None and first.trim_silence is None
     assert all(one.continues_s is not None and one.trim_silence is False and one.seed == 3 for one in later)
 
@@ -319,7 +319,7 @@ def test_a_cancel_drops_and_reports_queued_utterances(client: Client, engine: Sc
     assert received.one("audio.done")["finish_reason"] == "cancelled"
     over = received.all("session.done")
     assert [(event["utterance_index"], event["total_sentences"]) for event in over] == [(0, 1), (1, 0), (2, 0), (3, 0)]
-    assert len(engine.submitted) == 1
+    assert len(engine.requests) == 1
     assert client.say("Next.").sound == spoken("Next.", 3)
 
 

@@ -134,7 +134,7 @@ def test_a_queued_speech_of_a_key_that_has_changed_is_not_spoken(
         code, received = client.closed()
     reason = "api_key_revoked" if change == "revoked" else "missing_role"
     assert code == 1008 and received.one("error")["error"]["code"] == reason
-    assert "audio.done" in received.kinds and len(engine.submitted) == 1
+    assert "audio.done" in received.kinds and len(engine.requests) == 1
     eventually(lambda: keyed.used("acme") == (1, 14))  # the first one
 
 

@@ -99,7 +99,7 @@ def test_a_server_that_is_not_ready_says_when_to_retry(server: Server, engine: S
 def test_nothing_is_spoken_after_a_refused_first_configuration(
     server: Server, engine: ScriptedEngine, config: str
 ) -> None:
-    submitted = len(engine.submitted)
+    submitted = len(engine.requests)
     with server.client(**KEY) as client:
         client.send_raw(config)
         refusal = client.until("error").one("error")
@@ -108,7 +108,7 @@ def test_nothing_is_spoken_after_a_refused_first_configuration(
         error = received.one("error")
         assert error["utterance_index"] == 0 and error["error"]["code"] == "not_configured"
         assert refusal["message"] in error["message"] and received.one("session.done")["total_sentences"] == 0
-        assert len(engine.submitted) == submitted
+        assert len(engine.requests) == submitted
         client.configure(seed=3)
         assert client.say("Hello.").sound == spoken("Hello.", 3)
 

@@ -37,8 +37,8 @@ def test_turns_are_spoken_in_one_file_each_with_its_voice(client: Client, engine
     assert (sound == expected).all() and received.one("session.done")["total_sentences"] == 1
     told = [(event["turn"], event["voice"], event["text"]) for event in received.all("audio.segment")]
     assert told == [(0, "finch", "Hello."), (1, "wren", "Hi!")]
-    assert [one.instructions for one in engine.submitted] == [None, "Whisper."]
-    assert {one.seed for one in engine.submitted} == {3}
+    assert [one.instructions for one in engine.requests] == [None, "Whisper."]
+    assert {one.seed for one in engine.requests} == {3}
 
 
 def test_turns_share_a_random_seed_and_the_next_utterance_is_no_dialogue(
@@ -49,8 +49,8 @@ def test_turns_share_a_random_seed_and_the_next_utterance_is_no_dialogue(
     client.send("input.turn", text="Two.")
     seed = client.say().one("audio.start")["seed"]
     client.say("Three.")
-    assert [one.voice for one in engine.submitted] == ["finch", "wren", "wren"]
-    assert [one.seed for one in engine.submitted][:2] == [seed, seed] != [engine.submitted[2].seed] * 2
+    assert [one.voice for one in engine.requests] == ["finch", "wren", "wren"]
+    assert [one.seed for one in engine.requests][:2] == [seed, seed] != [engine.requests[2].seed] * 2
 
 
 def test_a_refused_turn_takes_its_text_along(client: Client, engine: ScriptedEngine) -> None:
@@ -61,7 +61,7 @@ def test_a_refused_turn_takes_its_text_along(client: Client, engine: ScriptedEng
     assert "dropped" in client.until("error").events[-1]["message"]
     client.send("input.turn", voice="finch")
     client.say("Two.")
-    assert [(one.text, one.voice) for one in engine.submitted] == [("One.", "wren"), ("Two.", "finch")]
+    assert [(one.text, one.voice) for one in engine.requests] == [("One.", "wren"), ("Two.", "finch")]
 
 
 def test_bad_turns_are_refused_with_their_field(client: Client) -> None:
@@ -85,7 +85,7 @@ def test_turns_keep_the_settings_with_which_their_utterance_began(client: Client
     client.send("input.turn", text="Two.")
     client.say()
     client.say("Three.")
-    assert [(one.voice, one.temperature) for one in engine.submitted] == [("wren", None)] * 2 + [("finch", 0.3)]
+    assert [(one.voice, one.temperature) for one in engine.requests] == [("wren", None)] * 2 + [("finch", 0.3)]
 
 
 def test_an_utterance_that_began_without_settings_takes_no_turns(engine: ScriptedEngine) -> None:

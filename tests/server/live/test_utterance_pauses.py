@@ -51,7 +51,7 @@ def test_paused_texts_give_their_slots_to_others(server: Server, engine: Scripte
             assert received.one("audio.done")["finish_reason"] == "stop"
     assert ["Hello ", SECOND_WORDS] in all_segments  # one slot was enough: the others may have kept theirs
     assert all("".join(segments) == "Hello " + SECOND_WORDS for segments in all_segments)
-    later = [request for request in engine.submitted if request.text == SECOND_WORDS]
+    later = [request for request in engine.requests if request.text == SECOND_WORDS]
     assert later and all(request.continues_s is not None and request.resumes for request in later)
 
 

@@ -36,7 +36,7 @@ def running() -> Iterator[tuple[ScriptedEngine, Server]]:
 @pytest.fixture
 def engine(running: tuple[ScriptedEngine, Server]) -> Iterator[ScriptedEngine]:
     engine, server = running
-    engine.submitted.clear()
+    engine.requests.clear()
     yield engine
     eventually(lambda: engine.status().slots_active == 0 and server.service.streams == 0)
 
@@ -63,7 +63,7 @@ def files(received: Received) -> list[File]:
 
 
 def said(engine: ScriptedEngine) -> list[str]:
-    return [request.text.strip() for request in engine.submitted]
+    return [request.text.strip() for request in engine.requests]
 
 
 @pytest.mark.parametrize(("split", "expected"), [("sentence", SENTENCES), ("clause", CLAUSES)])
@@ -76,7 +76,7 @@ def test_every_sentence_is_a_file_of_its_own(
         received = client.say(*pieces)
         found = files(received)
         assert [file.start["sentence_text"] for file in found] == expected
-        for index, (file, request) in enumerate(zip(found, engine.submitted[-len(expected) :], strict=True)):
+        for index, (file, request) in enumerate(zip(found, engine.requests[-len(expected) :], strict=True)):
             assert file.start["sentence_index"] == file.done["sentence_index"] == index
             assert file.start["utterance_index"] == file.done["utterance_index"] == utterance_index
             audio = b"".join(file.audio)
@@ -100,7 +100,7 @@ def test_a_sentence_is_spoken_while_the_next_one_is_written(client: Client, engi
 def test_later_sentences_are_continuations(client: Client, engine: ScriptedEngine) -> None:
     client.configure(split_granularity="sentence")
     client.say(TEXT)
-    first, *others = engine.submitted
+    first, *others = engine.requests
     assert first.continues_s is None and first.trim_silence is None
     assert all(request.continues_s is not None and request.trim_silence is False for request in others)
     assert {request.seed for request in others} == {first.seed}

@@ -38,7 +38,7 @@ def one(shared: Visit) -> Iterator[Visit]:
     shared.page.evaluate("() => history.replaceState(null, '', location.pathname)")
     shared.page.reload()
     shared.wait_until_loaded()
-    engine.submitted.clear()
+    engine.requests.clear()
     yield shared
     shared.check()
 

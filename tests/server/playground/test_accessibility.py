@@ -191,7 +191,7 @@ def test_the_keyboard_is_enough_and_focus_is_always_visible(browser: Any) -> Non
         tab_to("seed")
         press("Control+Enter")
         one.wait_for("done")
-        assert one.engine.submitted[0].voice == "finch"
+        assert one.engine.requests[0].voice == "finch"
         assert one.stats()["samplesPlayed"] == 6 * FRAME_SAMPLES
         tab_to("Replay")
         while one.stats()["state"] != "stopped":  # a slow machine may hear the end before it presses Escape

@@ -23,7 +23,7 @@ def test_two_voices_speak_the_same_text_one_after_the_other(one: Visit) -> None:
     compared_done(one)
     sides = one.stats()["compared"]
     assert [side["samplesPlayed"] for side in sides] == [6 * FRAME_SAMPLES] * 2
-    assert {(request.voice, request.seed) for request in one.engine.submitted} == {("wren", 3), ("finch", 4)}
+    assert {(request.voice, request.seed) for request in one.engine.requests} == {("wren", 3), ("finch", 4)}
     assert "seed 3" in (one.page.text_content("#compare-state-a") or "")
     assert one.page.locator("#history li").count() == 2
     with one.page.expect_download() as download:
@@ -37,7 +37,7 @@ def test_one_voice_with_random_seeds_gives_two_versions(one: Visit) -> None:
     one.page.fill("#text", "Hello.")
     one.page.keyboard.press("Control+Enter")
     compared_done(one)
-    first, second = one.engine.submitted
+    first, second = one.engine.requests
     assert first.voice == second.voice == "wren" and first.seed != second.seed
 
 
@@ -56,7 +56,7 @@ def test_each_side_is_played_again_alone(one: Visit) -> None:
     one.until("window.oscineStats.compared[0].state === 'playing'")
     compared_done(one)
     assert one.stats()["compared"][0]["samplesPlayed"] == 29 * FRAME_SAMPLES
-    assert len(one.engine.submitted) == 2
+    assert len(one.engine.requests) == 2
 
 
 @pytest.mark.parametrize("config", [ServerConfig(streams_per_key=1), ServerConfig()])
@@ -70,7 +70,7 @@ def test_a_server_that_runs_one_stream_at_a_time_speaks_both_sides(opened: Opene
     one.page.click("#speak")
     compared_done(one)
     assert [side["samplesPlayed"] for side in one.stats()["compared"]] == [6 * FRAME_SAMPLES] * 2
-    assert [request.voice for request in engine.submitted] == ["wren", "finch"] and one.page.is_hidden("#notice")
+    assert [request.voice for request in engine.requests] == ["wren", "finch"] and one.page.is_hidden("#notice")
 
 
 def test_a_failure_of_one_side_does_not_stop_the_other(one: Visit) -> None:
@@ -93,4 +93,4 @@ def test_stop_during_one_side_leaves_the_other_unspoken(one: Visit) -> None:
     one.page.keyboard.press("Escape")
     one.until("window.oscineStats.compared[0].state === 'stopped'")
     eventually(lambda: one.engine.cancelled == 1)
-    assert len(one.engine.submitted) == 1 and one.page.is_hidden("#notice")
+    assert len(one.engine.requests) == 1 and one.page.is_hidden("#notice")

@@ -10,7 +10,7 @@ def test_lines_of_voices_are_spoken_as_turns(one: Visit) -> None:
     one.page.fill("#seed", "3")
     one.speak(LINES)
     one.wait_for("done")
-    asked = [(request.voice, request.text) for request in one.engine.submitted]
+    asked = [(request.voice, request.text) for request in one.engine.requests]
     assert asked == [("wren", "Hello."), ("finch", "What time is it? 5:30?")]
     assert one.stats()["samplesPlayed"] == sum(len(text) for _, text in asked) * FRAME_SAMPLES
     assert (one.page.text_content("#count") or "").startswith("2 turns, ")
@@ -18,8 +18,8 @@ def test_lines_of_voices_are_spoken_as_turns(one: Visit) -> None:
 
 def test_a_text_with_colons_is_no_dialogue(one: Visit) -> None:
     for text in ("Wren: Hello.", "Wren: Hello.\nNobody: Hi.", "Wren: Hello.\nfinch says hi."):
-        one.engine.submitted.clear()
+        one.engine.requests.clear()
         one.speak(text)
         one.wait_for("done")
-        assert {request.voice for request in one.engine.submitted} == {"wren"}
+        assert {request.voice for request in one.engine.requests} == {"wren"}
         assert "turns" not in (one.page.text_content("#count") or "")

@@ -21,7 +21,7 @@ def test_the_history_plays_a_speech_again(one: Visit) -> None:
     one.until("window.oscineStats.samplesReceived === 7680")
     one.wait_for("done")
     assert one.stats()["samplesPlayed"] == 4 * FRAME_SAMPLES
-    assert len(one.engine.submitted) == 2
+    assert len(one.engine.requests) == 2
 
 
 def test_the_history_survives_a_reload_with_its_audio(one: Visit) -> None:
@@ -90,7 +90,7 @@ def test_any_format_is_downloaded_without_speaking_again(one: Visit, form: str) 
     with one.page.expect_download() as download:
         one.page.click("#download")
     assert download.value.suggested_filename == f"oscine-hello.{form}"
-    (request,) = one.engine.submitted
+    (request,) = one.engine.requests
     expected = spoken("Hello.", request.seed or 0, "wren")
     clip = read_clip(download.value.path().read_bytes())
     if form == "flac":

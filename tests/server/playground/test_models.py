@@ -27,7 +27,7 @@ class Several:
     engines: dict[str, ScriptedEngine]
 
     def spoken(self) -> dict[str, int]:
-        return {name: len(engine.submitted) for name, engine in self.engines.items()}
+        return {name: len(engine.requests) for name, engine in self.engines.items()}
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_each_model_is_chosen_spoken_with_and_remembered(several: Several, tmp_p
     one.page.fill("#instructions", "an old man")
     one.speak("Hello.")
     one.until("window.oscineStats.samplesPlayed === 11520")
-    assert several.engines["design"].submitted[0].instructions == "an old man"
+    assert several.engines["design"].requests[0].instructions == "an old man"
     assert '"model": "design"' in one.snippet("curl")
     link = one.snippet("link")
     assert "model=design" in link
@@ -71,7 +71,7 @@ def test_each_model_is_chosen_spoken_with_and_remembered(several: Several, tmp_p
     one.page.set_input_files("#clip-file", clip_file(tmp_path))
     one.speak("Hey.")
     one.until("window.oscineStats.samplesPlayed === 7680")
-    assert isinstance(several.engines["clone"].submitted[0].voice, Voice)
+    assert isinstance(several.engines["clone"].requests[0].voice, Voice)
     assert several.spoken() == {"preset": 1, "clone": 1, "design": 1}
 
     # A link and the history bring their model back.

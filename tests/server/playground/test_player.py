@@ -62,7 +62,7 @@ def test_a_click_in_the_waveform_plays_from_there(one: Visit) -> None:
     assert one.stats()["samplesPlayed"] >= 0.99 * place_s * RATE_HZ
     one.wait_for("done")
     assert one.stats()["samplesPlayed"] == received == one.stats()["samplesReceived"]
-    assert len(one.engine.submitted) == 1
+    assert len(one.engine.requests) == 1
     assert one.page.locator("#history li").count() == 1
     one.page.mouse.click(box["x"] + box["width"] - 2, box["y"] + 5)  # behind the end
     assert one.stats()["state"] == "done"

@@ -26,7 +26,7 @@ def test_the_form_sends_a_sample_and_shows_the_response(opened: Opener) -> None:
     one = opened()
     open_reference(one)
     assert send(one, "POST /v1/audio/speech").startswith("200 OK · audio/wav · ")
-    assert one.engine.submitted[-1].text == "Hello there."
+    assert one.engine.requests[-1].text == "Hello there."
     one.until("document.querySelector('audio').readyState > 0")
     audio_s = one.page.evaluate("() => document.querySelector('audio').duration")
     assert audio_s == len("Hello there.") * FRAME_SAMPLES / 24_000

@@ -54,7 +54,7 @@ def test_copied_code_runs_and_speaks_as_the_page_is_set(opened: Opener, tmp_path
     one.page.wait_for_selector("#share-copy:text('Copied')")
     code = one.page.evaluate("() => navigator.clipboard.readText()")
     run(form, code, tmp_path)
-    (request,) = one.engine.submitted
+    (request,) = one.engine.requests
     assert (request.text, request.instructions, request.voice) == (TEXT, "whisper, it's late", "finch")
     assert request.seed == SEED
     assert samples(tmp_path / "speech.wav") == spoken(TEXT, SEED, "finch")
@@ -83,7 +83,7 @@ def test_copied_code_sends_the_clip_that_lies_beside_it(opened: Opener, tmp_path
     one.page.fill("#clip-words", "words of the clip")
     one.page.fill("#text", "Hello.")
     run(form, one.snippet(form), tmp_path)
-    voice = one.engine.submitted[0].voice
+    voice = one.engine.requests[0].voice
     assert isinstance(voice, Voice) and voice.transcript == "words of the clip"
 
 

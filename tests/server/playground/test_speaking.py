@@ -64,7 +64,7 @@ def test_settings_reach_the_engine_unchanged(one: Visit) -> None:
     one.page.keyboard.press("End")
     one.speak("你好")
     one.wait_for("done")
-    (request,) = one.engine.submitted
+    (request,) = one.engine.requests
     assert (request.seed, request.instructions, request.language) == (2**64 - 1, "whisper", "chinese")
     assert one.page.text_content("#speed-value") == "4×"
     assert one.stats()["samplesPlayed"] == pytest.approx(2 * FRAME_SAMPLES / 4, abs=FRAME_SAMPLES / 4)
@@ -85,7 +85,7 @@ def test_a_new_page_has_a_text_ready_to_speak_and_keeps_what_the_user_typed(one:
     assert one.page.input_value("#text").startswith("Good morning.")
     one.page.click("#speak")
     one.until("window.oscineStats.samplesPlayed > 0")
-    assert one.engine.submitted[0].text.startswith("Good morning.")
+    assert one.engine.requests[0].text.startswith("Good morning.")
     one.page.keyboard.press("Escape")
     one.page.fill("#text", "")
     one.engine.ready = False

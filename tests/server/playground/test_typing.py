@@ -21,7 +21,7 @@ def test_words_are_spoken_while_they_are_typed(one: Visit) -> None:
     one.page.keyboard.type("u")
     one.page.keyboard.press("Enter")
     one.wait_for("done")
-    seed = one.engine.submitted[0].seed or 0
+    seed = one.engine.requests[0].seed or 0
     expected = spoken("Hi you", seed, "wren")
     stats = one.stats()
     assert stats["samplesPlayed"] == stats["samplesReceived"] == len(expected) // 2

@@ -25,7 +25,7 @@ def test_a_clip_is_spoken_with_then_saved_and_deleted(opened: Opener, tmp_path: 
     one.page.fill("#clip-words", "words of the clip")
     one.speak("Hi.")
     one.wait_for("done")
-    voice = one.engine.submitted[-1].voice
+    voice = one.engine.requests[-1].voice
     assert isinstance(voice, Voice) and voice.transcript == "words of the clip"
 
     one.page.click("summary")
@@ -42,7 +42,7 @@ def test_a_clip_is_spoken_with_then_saved_and_deleted(opened: Opener, tmp_path: 
     assert one.page.is_hidden("#clip-card")
     one.speak("Hello.")
     one.until("window.oscineStats.samplesPlayed === 11520")
-    assert one.engine.submitted[-1].voice == voice and one.engine.clones == 1
+    assert one.engine.requests[-1].voice == voice and one.engine.clones == 1
 
     one.page.click("#voice-delete")
     one.page.click("text=Really delete?")
@@ -63,7 +63,7 @@ def test_another_clip_does_not_keep_the_words_of_the_first(opened: Opener, tmp_p
     assert one.page.input_value("#clip-words") == ""
     one.speak("Hi.")
     one.wait_for("done")
-    voice = one.engine.submitted[-1].voice
+    voice = one.engine.requests[-1].voice
     assert isinstance(voice, Voice) and voice.transcript is None
     one.page.fill("#clip-words", "words of the other")
     one.page.click("#clip-clear")
@@ -122,7 +122,7 @@ def test_the_fields_follow_the_models_capabilities(one: Visit, opened: Opener) -
     designed.page.fill("#instructions", "an old man")
     designed.speak("Hi.")
     designed.wait_for("done")
-    assert designed.engine.submitted[0].instructions == "an old man"
+    assert designed.engine.requests[0].instructions == "an old man"
     small = opened(card=replace(CARD, takes_instructions=False, languages=("english",)))
     assert small.page.is_hidden("#instructions") and small.page.is_hidden("#language")
 
@@ -134,7 +134,7 @@ def test_one_click_previews_a_voice_without_choosing_it(one: Visit) -> None:
     assert button.get_attribute("aria-pressed") == "true"
     one.wait_for("done")
     assert button.get_attribute("aria-pressed") == "false"
-    (request,) = one.engine.submitted
+    (request,) = one.engine.requests
     assert (request.voice, request.text) == ("finch", "Hello there. This is what I sound like.")
     assert one.page.is_checked("#voice-wren") and one.page.input_value("#text").startswith("Good morning.")
     assert one.page.locator("#history li").count() == 0
@@ -142,14 +142,14 @@ def test_one_click_previews_a_voice_without_choosing_it(one: Visit) -> None:
     one.wait_for("playing")
     button.click()
     one.wait_for("stopped")
-    assert len(one.engine.submitted) == 1
+    assert len(one.engine.requests) == 1
 
 
 def test_a_preview_is_in_the_chosen_language(one: Visit) -> None:
     one.page.select_option("#language", "chinese")
     one.page.click("[aria-label='Listen to Wren']")
     one.wait_for("done")
-    assert one.engine.submitted[0].text == "你好，我的声音听起来是这样的。"
+    assert one.engine.requests[0].text == "你好，我的声音听起来是这样的。"
 
 
 def test_many_voices_fit_on_the_page(opened: Opener) -> None:
@@ -162,7 +162,7 @@ def test_many_voices_fit_on_the_page(opened: Opener) -> None:
     one.choose_voice("ono_anna")
     one.speak("Hi.")
     one.wait_for("done")
-    assert one.engine.submitted[0].voice == "ono_anna"
+    assert one.engine.requests[0].voice == "ono_anna"
 
 
 def test_instruction_presets_are_those_that_the_checkpoint_follows(one: Visit, opened: Opener) -> None:
@@ -174,7 +174,7 @@ def test_instruction_presets_are_those_that_the_checkpoint_follows(one: Visit, o
     assert presets.nth(1).get_attribute("aria-pressed") == "true"
     demo.speak("Hi.")
     demo.wait_for("done")
-    assert demo.engine.submitted[0].instructions == "Speak fast."
+    assert demo.engine.requests[0].instructions == "Speak fast."
     presets.nth(1).click()  # off again
     assert demo.page.input_value("#instructions") == ""
     designed = opened(card=replace(CARD, kind="voice_design", speakers=()))
