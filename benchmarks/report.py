@@ -73,6 +73,7 @@ class Report:
             "server-gpu-*": partial(server.server_section, peers=self.peers()),
             "first-audio-gpu-*": sections.first_audio_section,
             "front-end": sections.front_end_section,
+            "waist/planning": sections.planning_section,
             "admission-gpu-*": sections.admission_section,
             "bench-model-*": sections.model_bench_section,
             "startup-gpu-*": sections.startup_section,

@@ -500,3 +500,33 @@ def startup_table(figures: Row) -> str:
     ]
     rows.append(["**`oscine serve` until ready**", *(f"{run['server']:.1f}" for run in runs)])
     return table(["stage", "anew", "cached"], rows)
+
+
+# --- planning, before and after the redesign ---
+
+
+def planning_section(results: list[Result]) -> str:
+    """`results`: of benchmarks/planning.py."""
+    return section(
+        "Planning, before and after the redesign",
+        paragraph(
+            """From a request's bytes to the plan that the engine speaks, on a CPU. Processes of both commits
+            alternate, and the shortest of all batches counts, in seconds of the CPU. `calls`: Python functions that
+            one request runs; tests/speech/test_plan_work.py holds their number. The plan says more than before
+            (turns, volume, pauses, the phrase cache), and stays below the limit of 124 us. On the H200, the tables
+            of this page name c1e6193, which is before the redesign, or 7dacfa6, which has its first steps: nothing
+            was measured on both."""
+        ),
+        results,
+        lambda result: planning_table(result["figures"]),
+    )
+
+
+def planning_table(figures: Row) -> str:
+    sides = [side for side in ("before", "after") if side in figures]
+    head = ["text", *(f"{side}, {unit}" for unit in ("us", "calls") for side in sides)]
+    rows = [
+        [f"{chars} characters", *(f"{figures[side][name][unit]:.0f}" for unit in ("us", "calls") for side in sides)]
+        for name, chars in figures["chars"].items()
+    ]
+    return table(head, rows)
