@@ -244,11 +244,14 @@ def test_without_a_name_the_wav_goes_to_standard_output(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["wav", "flac", "mp3"])
-def test_a_redirection_into_a_file_states_its_true_length(tmp_path: Path, form: str) -> None:
-    words = [str(OSCINE), "say", "hi", "-o", "-", "--format", form, "--seed", "1", "--max-new-tokens", "4"]
-    with (tmp_path / "said").open("wb") as file:
-        subprocess.run(words, stdout=file, stderr=subprocess.PIPE, cwd=tmp_path, timeout=600, check=True)
-    assert_length((tmp_path / "said").read_bytes(), 3 * FRAME_SAMPLES, RATE)
+def test_a_redirection_into_a_file_states_its_true_length(
+    shell: Shell, engine: InstantEngine, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    said = shell.folder / "said"
+    with said.open("w", encoding="utf-8") as file:
+        monkeypatch.setattr(sys, "stdout", file)
+        assert shell("say", "hi", "-o", "-", "--format", form, "--seed", 1).code == 0
+    assert_length(said.read_bytes(), FRAME_SAMPLES, RATE)
 
 
 def test_standard_output_is_streamed_while_the_text_is_spoken(tmp_path: Path) -> None:
