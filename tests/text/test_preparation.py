@@ -214,6 +214,15 @@ def test_words_before_a_bad_tag_are_spoken_and_the_rest_is_dropped() -> None:
     assert len(results) == 2 and "<break time=5/>" in str(results[1])
 
 
+@pytest.mark.parametrize("level", ["clean", "spoken"])
+@pytest.mark.parametrize("text", ["|------|-----|", "...", "👍 👍", '<break time="1s"/>'])
+def test_a_streaming_text_without_words_is_refused_as_a_whole_one_is(level: TextLevel, text: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        prepare_text(text, TextOptions(text_level=level), "english")
+    assert streamed([*text], TextOptions(text_level=level))[-1] == str(refused.value)
+    assert streamed([" ", "\n"], TextOptions(text_level=level)) == []
+
+
 def test_marks_and_white_space_after_a_pause_wait_for_a_word() -> None:
     assert streamed(["One<break/>", ". ", "\n", "<break/> Two."], TextOptions()) == [
         ("One", "One"),

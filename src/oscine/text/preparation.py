@@ -25,6 +25,7 @@ from oscine.text.ssml import SsmlRule, has_tags, is_tag_begun
 
 Prepared = SpokenText | Pause | Prosody
 _SLICE_CHARS = 4096  # prepared at once
+ONLY_PAUSES = "the text holds pauses only; give at least one word to speak"
 NO_WORDS = 'the text has no words, only marks; give at least one word to speak, or set text_level to "raw"'
 
 
@@ -151,7 +152,7 @@ class _Parts:
         spoken = [part for part in self._done if not isinstance(part, SpokenBuffer) or has_words(part.spoken)]
         has_speech = any(isinstance(part, SpokenBuffer) for part in spoken)
         if not has_speech and any(isinstance(part, Pause) for part in spoken):
-            raise RequestError("the text holds pauses only; give at least one word to speak", "text")
+            raise RequestError(ONLY_PAUSES, "text")
         if self._done and not any(isinstance(part, SpokenBuffer) and part.spoken.strip() for part in self._done):
             raise RequestError(NO_WORDS, "text")
         items: list[Prepared] = []
@@ -214,6 +215,7 @@ class StreamingPreparation:
         self._after_pause: list[Piece] | None = [] if asked_level(options) in ("clean", "spoken") else None
         self._prosody = ProsodyReader() if options.markup else None
         self._begun = False
+        self._is_blank = True  # nothing but white space came
         self._failed = False
 
     @property
@@ -225,6 +227,7 @@ class StreamingPreparation:
 
     def push(self, text: str) -> list[StreamResult]:
         """An error is the last result: the text after it is dropped."""
+        self._is_blank = self._is_blank and not text.strip()
         if self._prosody is None or not ("<" in text or self._prosody.held):
             return self._scanned(text)
         return self._read(self._prosody.push(text))
@@ -281,10 +284,17 @@ class StreamingPreparation:
         return self._failed or bool(held)
 
     def finish(self) -> list[StreamResult]:
-        """The rest of the text."""
+        """The rest of the text. A text without words ends with an error, as a whole one does."""
         results = self._read(self._prosody.finish()) if self._prosody and self._prosody.held else []
         results += self._prepared(self._scanner.finish() if self._scanner else ())
-        return results if self._failed else [*results, *self._ended()]
+        if self._failed:
+            return results
+        results += self._ended()
+        if self._after_pause is not None and not (self._begun or self._is_blank):
+            self._failed = True
+            has_pauses = self._limit.total_s > 0
+            results.append(RequestError(ONLY_PAUSES if has_pauses else NO_WORDS, "text"))
+        return results
 
     def _prepared(self, pieces: Iterable[Piece]) -> list[StreamResult]:
         results: list[StreamResult] = []
@@ -354,11 +364,11 @@ class PauseLimit:
     """Bounds the silence of one text."""
 
     def __init__(self) -> None:
-        self._total_s = 0.0
+        self.total_s = 0.0
 
     def add(self, pause_s: float) -> None:
         """Raises RequestError."""
-        self._total_s += pause_s
-        if self._total_s > MAX_PAUSES_S:
+        self.total_s += pause_s
+        if self.total_s > MAX_PAUSES_S:
             message = f"the pauses of the text are longer than {MAX_PAUSES_S:g} s together (the limit); split the text"
             raise RequestError(message, "text")
