@@ -46,6 +46,15 @@ def test_audio_is_played_while_it_is_generated_and_stop_stops_page_and_engine(on
     assert "stopped" in (one.page.locator("#history li").nth(1).text_content() or "")
 
 
+def test_an_example_of_a_kind_is_spoken_and_the_page_tells_what_was_read(one: Visit) -> None:
+    one.page.click("#examples >> text=Prices")
+    assert "$12.50" in one.page.input_value("#text")
+    assert one.page.is_hidden("#read-as")
+    one.speak("It **costs** more.")
+    one.wait_for("done")
+    assert one.page.text_content("#read-as") == "Read as: It costs more."
+
+
 def test_speaking_again_replaces_the_first_speech(one: Visit) -> None:
     one.engine.frame_s = 0.02
     one.speak("word " * 100)

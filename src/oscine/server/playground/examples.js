@@ -1,4 +1,4 @@
-// Sentences in the languages that the models speak: examples to try, and a short one for previews.
+// Examples to try: a sentence in each language, and English texts of each kind that is read in other words.
 
 const LANGUAGES = {
   english: {
@@ -64,6 +64,17 @@ const LANGUAGES = {
   },
 };
 
+const KINDS = {
+  Prices: "Lunch was $12.50 for 2, i.e. £4.80 each (incl. 20% tip) – not bad!",
+  Dates: "Dr. Lee is in on Mon, Nov 16, 2026, 9:30am–5pm; Henry VIII was born in 1491.",
+  Units: "It’s −5 °C, the wind does 30 km/h, and we still have 2 1/2 miles to go.",
+  Letters: "NASA and the FBI need code K7Q-2PX for the USB-C cable ASAP.",
+  Addresses: "Mail jo.doe@example.org, see example.org/menu, or call (555) 010-0199.",
+  Math: "x² + 3 ≥ 7, and 10⁶ × 2 = 2,000,000.",
+  Markdown: "## Shopping 🛒\n\n- **two** lemons\n- a [good](#) loaf of bread",
+  Pauses: 'One moment. <break time="800ms"/> <sub alias="World Wide Web">WWW</sub>, I said.',
+};
+
 const known = (languages) => Object.keys(LANGUAGES).filter((language) => languages.includes(language));
 
 // The text that a new page starts with.
@@ -77,16 +88,16 @@ export function previewText(languages, preferred) {
 }
 
 export function offerExamples(languages, use) {
-  const chips = known(languages).map((language) => {
-    const { name, code, example } = LANGUAGES[language];
-    const chip = document.createElement("button");
-    chip.type = "button";
-    chip.className = "chip";
-    chip.textContent = name;
-    chip.lang = code;
-    chip.addEventListener("click", () => use(example));
-    return chip;
-  });
+  const chip = (name, code, example) => {
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "chip", lang: code });
+    button.textContent = name;
+    button.addEventListener("click", () => use(example));
+    return button;
+  };
+  const spoken = known(languages).map((language) => LANGUAGES[language]);
   // One language needs no choice: its example is in the box already.
-  document.getElementById("examples").replaceChildren(...(chips.length > 1 ? chips : []));
+  const chips = spoken.length > 1 ? spoken.map(({ name, code, example }) => chip(name, code, example)) : [];
+  const kinds = languages.includes("english") ? Object.entries(KINDS) : [];
+  chips.push(...kinds.map(([name, example]) => chip(name, "en", example)));
+  document.getElementById("examples").replaceChildren(...chips);
 }

@@ -128,8 +128,9 @@ export class LiveSession {
       this.#sounding = take;
       this.#joiner = new PcmJoiner();
       if (take) take.seed = /"seed":\s*(\d+)/.exec(text)?.[1] ?? ""; // as digits: see requestJson
-    } else if (message.type === "audio.segment" && message.warning) {
-      this.#warned(message.warning);
+    } else if (message.type === "audio.segment") {
+      if (message.warning) this.#warned(message.warning);
+      if (message.spoken && take) take.readAs = `${take.readAs} ${message.spoken}`.trim();
     } else if (message.type === "audio.words" && take) {
       take.addWords(message.words);
     } else if (message.type === "audio.done" && take) {

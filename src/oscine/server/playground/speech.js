@@ -9,6 +9,7 @@ export async function receive(take, stage, signal, { timed = false } = {}) {
   const json = requestJson({ ...take.request, response_format: "pcm", ...form });
   const answer = await call("v1/audio/speech", { method: "POST", json, signal });
   take.seed = answer.headers.get("x-seed") ?? "";
+  take.readAs = decodeURIComponent(answer.headers.get("x-read-as") ?? "");
   take.warning = answer.headers.get("x-warning") ?? "";
   const rateHz = Number(answer.headers.get("x-sample-rate")) || take.rateHz;
   if (rateHz !== take.rateHz) throw new Error(`expected audio at ${take.rateHz} Hz, the server sends ${rateHz} Hz`);

@@ -10,6 +10,7 @@ export class Take {
   outcome = "done"; // the state after playback
   complete = false; // all samples have been received
   finishReason = ""; // as reported by the server, if it did
+  readAs = ""; // what the model reads, where it is not what was written
   seed = ""; // digits: a seed has 64 bits, more than a JavaScript number keeps
   received = 0;
   played = 0;
@@ -34,16 +35,16 @@ export class Take {
   // As it is stored, and back. The clip is left out: it is somebody's voice.
   record() {
     const { ref_audio: clip, ...request } = this.request;
-    const { text, voice, rateHz, live, state, finishReason, seed, complete, firstSoundMs, words } = this;
-    const fields = { text, voice, rateHz, live, finishReason, seed, complete, firstSoundMs, words };
+    const { text, voice, rateHz, live, state, finishReason, readAs, seed, complete, firstSoundMs, words } = this;
+    const fields = { text, voice, rateHz, live, finishReason, readAs, seed, complete, firstSoundMs, words };
     return { ...fields, state: this.running ? this.outcome : state, request, samples: this.samples() };
   }
 
   static restore({ samples, firstSoundMs, words = [], ...fields }) {
     const take = new Take(fields);
     take.add(samples);
-    const { state, finishReason, seed, complete } = fields;
-    Object.assign(take, { state, outcome: state, finishReason, seed, complete, firstSoundMs, words });
+    const { state, finishReason, readAs = "", seed, complete } = fields;
+    Object.assign(take, { state, outcome: state, finishReason, readAs, seed, complete, firstSoundMs, words });
     take.played = take.received;
     take.firstByteMs = take.lastByteMs = null; // of the restore, not of the request
     return take;

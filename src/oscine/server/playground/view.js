@@ -76,6 +76,8 @@ export class View {
     byId("replay").disabled = !finished;
     byId("download").disabled = !finished;
     byId("subtitles").hidden = !(finished && take.words.length);
+    byId("read-as").hidden = !take?.readAs;
+    byId("read-as-text").textContent = take?.readAs ?? "";
     byId("seed-note").hidden = !take?.seed;
     byId("seed-used").textContent = take?.seed ?? "";
   }
