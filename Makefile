@@ -31,7 +31,7 @@ dev: .venv/.dev
 
 .venv/.dev: .venv/.installed
 	@echo 'Installing the tools of contributors into .venv'
-	@$(BIN)/python tools/run_pip.py install --editable '.[bench,export,normalize]' --group dev --group docs
+	@$(BIN)/python tools/run_pip.py install --editable '.[bench,export]' --group dev --group docs
 	@touch $@
 
 oracle: .venv-oracle/.installed

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from types import SimpleNamespace
@@ -13,12 +12,10 @@ import numpy as np
 import pytest
 
 from oscine.config import ServerConfig
-from oscine.errors import ConfigError, RequestError
+from oscine.errors import RequestError
 from oscine.request import SpeechRequest
 from oscine.speech.clips import ClipPolicy
 from oscine.speech.plan import SpeechPlanner
-from oscine.text.normalization.number_words import number_words
-from oscine.text.normalization.speller import speller
 from tests.event_stream import read_events
 from tests.server.scripted_engine import CARD, FRAME_SAMPLES, RATE_HZ, ScriptedEngine, spoken
 from tests.server.serving import client_of
@@ -164,19 +161,6 @@ def test_a_language_without_rules_is_refused_only_where_the_request_asks_for_the
     assert (level("dutch"), level("german")) == ("clean", "spoken")
     with pytest.raises(RequestError, match="no rules for the language 'dutch'"):
         level("dutch", normalize=True)
-
-
-def test_a_server_that_cannot_normalize_says_what_to_install(
-    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    number_words.cache_clear()
-    speller.cache_clear()
-    monkeypatch.setitem(sys.modules, "unicode_rbnf", None)
-    answer = say(client, "5", normalize=True)
-    assert answer.status_code == 400 and answer.json()["error"]["param"] == "normalize"
-    assert "pip install 'oscine[normalize]'" in answer.json()["error"]["message"]
-    with pytest.raises(ConfigError, match=r"server\.normalize: .*oscine\[normalize\]"):
-        SpeechPlanner(ServerConfig(normalize=True), ClipPolicy())
 
 
 def test_the_response_says_what_is_read_where_that_is_not_the_text(client: httpx.Client) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeVar
 
-from oscine.errors import RequestError
 from oscine.fields import Spec
 from oscine.text.normalization.language import AUTO, has_rules
 
@@ -84,21 +83,6 @@ def level_of(options: TextOptions, default: TextLevel, language: str) -> TextLev
     lowered to "clean" where a language has no rules."""
     if (level := asked_level(options)) is not None:
         return level
-    if default == "spoken" and (options.normalize is False or not can_be_spoken(language)):
+    if default == "spoken" and (options.normalize is False or not has_rules(language)):
         return "clean"
     return default
-
-
-def can_be_spoken(language: str) -> bool:
-    """Whether "spoken" has rules for the language, and the libraries that they need."""
-    if language.lower() == ENGLISH:
-        return True
-    if not has_rules(language):
-        return False
-    from oscine.text.normalization.speller import import_babel, import_rbnf  # optional libraries
-
-    try:
-        import_rbnf(), import_babel("core")
-    except RequestError:
-        return False
-    return True

@@ -30,14 +30,14 @@ NO_WORDS = 'the text has no words, only marks; give at least one word to speak, 
 
 
 def check_text_options(options: TextOptions, language: str) -> None:
-    """Raises RequestError, also if the normalizer is not installed."""
+    """Raises RequestError."""
     for name, declared in declared_fields(TextOptions).items():
         if (value := getattr(options, name)) is not declared.default:
             declared.check(value)
     if options.pronunciations:
         check_pronunciations(options.pronunciations)
     if asked_level(options) == "spoken" and language.lower() != ENGLISH:
-        from oscine.text.normalization.rule import check_language  # here: an optional library
+        from oscine.text.normalization.rule import check_language  # here: it has large tables
 
         check_language(language)
 

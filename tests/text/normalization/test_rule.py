@@ -1,5 +1,4 @@
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -7,7 +6,6 @@ import pytest
 from oscine.errors import RequestError
 from oscine.text.normalization.language import CODES
 from oscine.text.normalization.rule import NormalizationRule, check_language
-from oscine.text.normalization.speller import import_babel, import_rbnf
 from oscine.text.scanner import TextScanner
 
 
@@ -130,14 +128,3 @@ def test_an_unknown_language_is_guessed_from_the_text(text: str, spoken: str) ->
 def test_a_language_without_rules_is_refused_with_those_that_have_some() -> None:
     with pytest.raises(RequestError, match=r"no rules for the language 'klingon' \(it has: chinese, english"):
         check_language("klingon")
-
-
-@pytest.mark.parametrize(
-    ("module", "load"), [("unicode_rbnf", import_rbnf), ("babel.units", lambda: import_babel("units"))]
-)
-def test_a_missing_library_is_named_with_the_command_that_installs_it(
-    module: str, load: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(RequestError, match=r"pip install 'oscine\[normalize\]'"):
-        assert callable(load) and load()

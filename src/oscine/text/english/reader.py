@@ -2,6 +2,9 @@
 
 The text is read in chunks between white space. A chunk such as "5" may belong to those after it ("5 km"); it waits only
 while these can still change how it is read. What is read depends on the whole chunks alone, so on no cut of the text.
+
+Rules of our own, and no library: those for English (NeMo text processing, WeTextProcessing) match whole sentences with
+grammars of OpenFst, and cannot release a word while the text arrives.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _GUESS_WINDOW = _window(12)  # and the guess of its language up to here
 
 
 def check_language(name: str) -> None:
-    """Raises RequestError if the language has no rules or a library is missing. Loads the tables of the language, or
+    """Raises RequestError if the language has no rules. Loads the tables of the language, or
     of all languages that may be guessed, which takes half a second."""
     code = languages.code_of(name)
     for one in [code] if code else languages.CODES.values():

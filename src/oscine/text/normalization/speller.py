@@ -6,8 +6,6 @@ import importlib
 from functools import cache, lru_cache, partial
 from typing import Any, Literal
 
-from oscine.errors import RequestError
-
 Gender = Literal["masculine", "feminine"]
 MAX_DIGITS = 15  # longer numbers are read digit by digit
 _CACHED_NUMBERS = 1024
@@ -78,23 +76,12 @@ def speller(code: str) -> Speller:
     return Speller(code)
 
 
-# --- The libraries of the extra `normalize`: imported on first use.
+# --- Libraries with large tables: imported on first use.
 
 
 def import_rbnf() -> Any:
-    return _import("unicode_rbnf")
+    return importlib.import_module("unicode_rbnf")
 
 
 def import_babel(module: str) -> Any:
-    return _import(f"babel.{module}")
-
-
-def _import(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        name = module.split(".")[0].replace("_", "-")
-        raise RequestError(
-            f"normalize needs the library {name}: pip install 'oscine[normalize]', or leave normalize out",
-            "normalize",
-        ) from None
+    return importlib.import_module(f"babel.{module}")
