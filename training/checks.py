@@ -226,7 +226,7 @@ def assert_same(plain: nn.Module, ours: nn.Module, *arguments: Any) -> None:
 
 
 def _join_norm_weights(part: Attention, _: Any) -> None:
-    """Like Attention.prepare, but keeps gradients."""
+    """Does what Attention.prepare does, and keeps gradients."""
     q, k = part.q_norm.weight, part.k_norm.weight
     part.qk_weight = torch.cat((q.expand(part.heads, -1), k.expand(part.kv_heads, -1)))[:, None]
 

@@ -59,7 +59,7 @@ def _conv_forward(part: CausalConv | CausalUpsample) -> Callable[[Tensor, Any], 
 
 
 def _attention_forward(part: Attention, fused: Fused) -> Callable[..., Tensor]:
-    """Like Attention.forward, with norm and rotation of queries and keys fused."""
+    """Does what Attention.forward does, with norm and rotation of queries and keys fused."""
     assert part.eps == TURN_EPS, part.eps
     turned_heads = part.heads + part.kv_heads
 

@@ -53,7 +53,7 @@ def _ends(name: str, ends: dict[str, int]) -> Target:
 
 
 def find_targets(figures: Row) -> Iterator[Target]:
-    """Only for what was measured."""
+    """Yields targets for what was measured."""
     for voice, sides in figures["voices"].items():
         yield _ends(f"{voice}: sentences", sides["demo"]["ends"])
         if ratings := sides.get("ratings"):

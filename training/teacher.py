@@ -160,7 +160,7 @@ class _Rows:
         assert len(ends) == len(said.labels) and ends[-1] == length, sentence
 
         def spoken_at(samples: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-            """Which of the ids is spoken at each of these samples."""
+            """Returns which of the ids is spoken at each of these samples."""
             return np.minimum(np.searchsorted(ends, samples + _EARLY_SAMPLES, side="right"), len(ends) - 1)
 
         middles = first + LABEL_SAMPLES * (np.arange(frames * SLOTS) + 0.5)

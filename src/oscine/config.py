@@ -363,7 +363,7 @@ class ServerConfig:
     streams_per_key: Int | None = _number(
         None, 1, _MANY, "Streams that one key may run at once, if it has no limit of its own."
     )
-    max_connections: Int = _number(4096, 1, 1_000_000, "Open connections; further ones get 503.")
+    max_connections: Int = _number(4096, 1, 1_000_000, "Open connections; further ones are refused.")
     connections_per_address: Int = _number(1024, 1, 1_000_000, "The same per client address (IPv6: per /64 network).")
     max_text_chars: Int = _number(
         200_000, 1, _MANY, "Characters of one request; 200,000 are some three hours of speech."

@@ -78,8 +78,8 @@ class VoiceMix:
 
     @staticmethod
     def named(name: str) -> VoiceMix | None:
-        """The mix that a name stands for, as Kokoro's servers write it: af_bella(2)+af_sky. None: it is no mix. Raises
-        RequestError."""
+        """The mix that a name stands for, as Kokoro's servers write it: af_bella(2)+af_sky; None for another name.
+        Raises RequestError."""
         if "+" not in name or not _MIX.fullmatch(name):
             return None
         weights: dict[str, float] = {}
@@ -168,7 +168,8 @@ def turns_of(given: object) -> tuple[Turn, ...]:
 
 @contextlib.contextmanager
 def naming_turn(index: int | None) -> Iterator[None]:
-    """Errors of the request, and the fields that they are about, get the name of this turn. None: it has no turns."""
+    """Errors of the request, and the fields that they are about, get the name of this turn; with None they keep
+    theirs."""
     try:
         yield
     except RequestError as error:

@@ -131,7 +131,7 @@ class Voice:
 
     @staticmethod
     def load_with_notes(path: str | os.PathLike[str]) -> tuple[Voice, dict[str, str]]:
-        """Like `load`, with the notes that were saved with the voice."""
+        """Returns the voice, as `load` does, and the notes that were saved with it."""
         shown = repr(str(path))
         try:
             with safe_open(path, framework="np") as file:

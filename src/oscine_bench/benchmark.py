@@ -113,7 +113,7 @@ class Bench:
     async def search(
         self, limits: SearchLimits, *, first: float | None = None, time_limit_s: float = math.inf, **rates: float
     ) -> SearchResult:
-        """Ends within the time limit, with the best rate so far. `first` None: from the capacity that the server
+        """Ends within the time limit, with the best rate so far. By default it begins with the capacity that the server
         reports. `rates`: more fields of RateSearch."""
         end_s = self.clock() + time_limit_s
         async with self._client() as client:

@@ -44,7 +44,7 @@ class FasterWhisper:
         }
 
     def transcribe(self, audio: Samples | str, language: str | None) -> str:
-        """Transcribes `audio`: 16 kHz, mono, or a file. `language`: a code; None: detect it."""
+        """Transcribes `audio`: 16 kHz, mono, or a file. `language` is a code; it is detected by default."""
         self._set_seed(0)  # uncertain passages are sampled: equal audio must give equal text
         try:
             segments, _ = self._model.transcribe(

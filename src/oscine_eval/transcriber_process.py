@@ -49,7 +49,7 @@ _ERRORS: dict[str, type[OscineError]] = {"missing": MissingLibraryError, "reques
 
 @contextlib.contextmanager
 def open_transcriber(config: TranscriberConfig, python: Path | None = None) -> Iterator[Transcriber]:
-    """`python` names another Python that has the libraries; None: this one."""
+    """`python` names another Python that has the libraries, instead of this one."""
     if python is None:
         yield LocalTranscriber(config)
         return

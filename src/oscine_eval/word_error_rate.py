@@ -61,7 +61,8 @@ def references(text: str) -> tuple[str, ...]:
 
 def language_code(text: str, name: str | None = None) -> str | None:
     """Returns the code of the named language, or of the one that the script suggests. Latin letters alone mean English,
-    and so does a text without letters ("1984."). None: the recognizer detects it, as in a text of several scripts."""
+    and so does a text without letters ("1984."). Returns None if the recognizer has to detect it, as in a text of
+    several scripts."""
     if name and name.lower() != "auto":
         return _CODES.get(name.lower(), name.lower())
     found = [code for code, letters in _SCRIPTS.items() if letters.search(text)]

@@ -134,7 +134,7 @@ def test_streams_that_start_and_end_at_any_time_equal_the_reference(built: Built
 
 
 def test_a_voice_can_be_cloned_while_others_speak(built: BuiltEngine) -> None:
-    """Only with a Base checkpoint, and never in a callback."""
+    """Happens only with a Base checkpoint, and never in a callback."""
     refused: list[BaseException] = []
     recorder = ChunkRecorder()
 

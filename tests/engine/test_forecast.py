@@ -1,4 +1,4 @@
-"""Which requests are refused, and when a retry makes sense."""
+"""The requests that are refused, and when a retry makes sense."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tests.manual_engine import ManualEngine
 
 
 class Counted(ManualEngine):
-    """Only counts: `running` is its load."""
+    """Counts only: `running` is its load."""
 
     def __init__(self, running=0, *, ready=True, error=None, slots=4, real_time=6):
         super().__init__(slots, error)

@@ -153,7 +153,7 @@ def test_an_unreachable_hub_is_a_clear_error(hub_cache: Path) -> None:
 
 def test_an_error_of_the_hub_library_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     class StrangeError(Exception):
-        """Like those of an HTTP client whose errors are not OSErrors."""
+        """Stands for those of an HTTP client whose errors are not OSErrors."""
 
     def fail(*_: Any, **__: Any) -> str:
         raise StrangeError("connection reset")

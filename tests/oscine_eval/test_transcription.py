@@ -1,4 +1,4 @@
-"""Which figures a second transcription changes."""
+"""The figures that a second transcription changes."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path

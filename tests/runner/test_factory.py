@@ -1,4 +1,4 @@
-"""Which backend and which kernels are chosen, and that machines without Triton can do without it."""
+"""The backend and the kernels that are chosen, and that machines without Triton can do without it."""
 
 import subprocess
 import sys

@@ -139,7 +139,7 @@ def test_allocated_memory_is_measured_once_a_second(base, monkeypatch):
 
 
 def test_a_launch_that_fails_caches_no_prefix(base, requests, expected, monkeypatch):
-    """Which keys were computed is unknown."""
+    """Does not know which keys were computed."""
     runner = SlotRunner(LateBackend(base.model, budget(base)))
 
     def fail(*args):

@@ -1,4 +1,4 @@
-"""Which model a request goes to, and the errors that name those that could do it."""
+"""The model that a request goes to, and the errors that name those that could do it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -124,7 +124,8 @@ class Replica:
         return self._app
 
     def check_health(self) -> None:
-        """After three failures Ray sends no more requests here, lets the streams end, and starts another replica."""
+        """Raises what ended the engines. Ray then sends no more requests here after three checks, lets the streams end,
+        and starts another replica."""
         if self._failure is not None:
             raise EngineError(self._failure)
 

@@ -212,7 +212,7 @@ class EngineLoop:
 
     @property
     def wake_s(self) -> float | None:
-        """When the loop must look at the frame in flight again, or None if there is none."""
+        """The time to look at the frame in flight again, or None if there is none."""
         return self._timer.wake_s(self._clock()) if self._in_flight else None
 
     def _sleep(self) -> bool:

@@ -76,7 +76,8 @@ def export_codec_window(
 ) -> CodecWindow:
     """Writes codec_window.onnx of a checkpoint (folder, hub id or "demo") and returns its description.
 
-    left_context_frames: earlier frames that each call gets; None: exact, or four attention windows if that is less.
+    left_context_frames: earlier frames that each call gets; by default as many as are exact, at most four attention
+    windows.
     new_frames: the usual number of new frames in a call; others work too.
     """
     folder = find_checkpoint(model)

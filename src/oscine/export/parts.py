@@ -34,7 +34,7 @@ def export_parts(
     """Writes codec_window.onnx, codec_step.onnx and, for a Base checkpoint, codec_encoder.onnx and
     speaker_encoder.onnx.
 
-    `only`: these parts; None: all that the checkpoint has. `progress` is called before each.
+    `only` names the parts; by default all that the checkpoint has. `progress` is called before each.
     """
     require_export_extra()
     folder = find_checkpoint(model)

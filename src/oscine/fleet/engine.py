@@ -174,7 +174,7 @@ class SimulatedEngine:
 
     @property
     def wake_s(self) -> float | None:
-        """When the loop has something to do, if no request arrives before."""
+        """The time at which the loop has something to do, if no request arrives before."""
         if (wake_s := self.loop.wake_s) is None:
             return self.clock.now_s if self.loop.status().queued else None
         return max(self.clock.now_s, wake_s, self.runner.free_s - self._config.pacing.launch_margin_s)

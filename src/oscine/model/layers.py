@@ -95,7 +95,7 @@ class Attention(nn.Module):
             self.q_norm, self.k_norm = RMSNorm(dim, config.eps), RMSNorm(dim, config.eps)
 
     def prepare(self) -> None:
-        """After loading: joins the q and k norm weights, so that one pass normalizes all query and key heads."""
+        """Joins the loaded norm weights of q and k, so that one pass normalizes all query and key heads."""
         if self.qk_norm:
             q, k = self.q_norm.weight.data, self.k_norm.weight.data
             weight = torch.cat((q.expand(self.heads, -1), k.expand(self.kv_heads, -1)))[:, None]

@@ -57,8 +57,8 @@ def load_model(
     """Loads the parameters of a checkpoint. `dtype` applies to talker and predictor; codec and encoders stay fp32, as
     they are stored. `int8`: the matrices of talker and predictor become Int8Linear, each as soon as it is read.
 
-    `parts`: the modules of the SpeechModel to load, such as "codec"; the others hold no weights. None: all.
-    """
+    `parts`: the modules of the SpeechModel to load, such as "codec"; the others hold no weights. By default all are
+    loaded."""
     config = read_config(folder)
     _configure_backends(device)
     with torch.device("meta"):

@@ -35,7 +35,7 @@ current_owner: contextvars.ContextVar[Owner] = contextvars.ContextVar("owner", d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """How much of one resource requests may hold. None: there is no such limit."""
+    """How much of one resource requests may hold; a limit of None does not apply."""
 
     kind: str
     covers: str  # for the documentation
@@ -64,7 +64,7 @@ class Account:
         return self._held["of all clients", ""]
 
     def open(self, owner: Owner | None = None) -> Holding:
-        """`owner` None: the client of the current request."""
+        """Counts for `owner`, or else the client of the current request."""
         return Holding(self, owner or current_owner.get())
 
     @contextlib.contextmanager

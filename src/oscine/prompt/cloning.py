@@ -47,7 +47,7 @@ class VoiceCloner:
 
 
 def _own_stream(device: torch.device) -> torch.cuda.Stream | None:
-    """Lets frames, which run on the default stream, continue while a voice is encoded. None: no GPU."""
+    """Lets frames, which run on the default stream, continue while a voice is encoded; None without a GPU."""
     if device.type != "cuda":
         return None
     stream = torch.cuda.Stream(device)

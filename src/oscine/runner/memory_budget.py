@@ -88,7 +88,7 @@ def plan_memory(
     text_capacity: int = 4096,
     backend: type[BackendMemory] | None = None,
 ) -> MemoryBudget:
-    """Plans the memory. `positions_total` is shared by all slots; None: half of the maximum that all slots could use.
+    """Plans the memory. `positions_total` is shared by all slots; by default half of the maximum that they could use.
     Without `backend`, the footprint of plain PyTorch is used."""
     stack = config.talker.stack
     if positions_per_slot > config.talker.max_positions:

@@ -106,7 +106,7 @@ def build_models_app(
 
 
 def build_status_app(service: Service) -> FastAPI:
-    """Only /metrics, /health, /ready and /version, with the same keys and errors."""
+    """An application of /metrics, /health, /ready and /version alone, with the same keys and errors."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.state.service = service
     handle_errors(app, service.metrics.refused)

@@ -100,7 +100,8 @@ class Service(SpeechService):
     async def plan(
         self, model: ServedModel, options: VoiceOptions, text: Text, default_format: FormatName | None = None
     ) -> SpeechPlan:
-        """Raises RequestError. `text` is "" for streaming text (WebSocket). `default_format` None: the server's."""
+        """Raises RequestError. `text` is "" for streaming text (WebSocket). Without a format in the request it is
+        `default_format`, or else the server's."""
         if self.config.strict:
             options.check_strict()
         form = options.response_format or default_format or self.config.http_format

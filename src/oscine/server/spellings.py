@@ -46,7 +46,7 @@ def _format_name(given: Any) -> Any:
 
 
 def meant_boolean(given: object) -> bool | None:
-    """Reads a boolean; None: the value is neither true nor false."""
+    """Reads a boolean. Returns None for a value that is neither true nor false."""
     if isinstance(given, int):
         given = str(given)
     return _BOOLEANS.get(given.strip().lower()) if _is_short(given) else None

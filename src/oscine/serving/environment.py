@@ -32,7 +32,8 @@ def without_settings() -> dict[str, str]:
 @contextlib.contextmanager
 def early_worker() -> Iterator[Child | None]:
     """A worker that imports torch meanwhile. It touches no device and reads no weights until it is given an engine to
-    build, and ends with the body, used or not. None: no process can be spawned, which the first engine will report."""
+    build, and ends with the body, used or not. Yields None if no process can be spawned, which the first engine will
+    report."""
     spawned = None
     with contextlib.suppress(OSError):
         spawned = Child(WORKER, "torch", environment=without_settings())

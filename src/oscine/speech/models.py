@@ -218,7 +218,7 @@ class ModelRegistry:
         return [name for name, _, model in pairs if name not in self._models and (not model or model in self._models)]
 
     def find(self, name: str | None) -> ServedModel | None:
-        """The model that the field `model` means; None: any. Raises NotFoundError."""
+        """The model that the field `model` means, or None for any. Raises NotFoundError."""
         found = None if name is None else find_name(name, self._models, self._aliases)
         return None if found is None else self._models[found]
 

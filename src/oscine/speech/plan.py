@@ -278,7 +278,7 @@ class SpeechPlanner:
         return [warning] if warning else []
 
     def preparation(self, plan: SpeechPlan | None, turn: SpokenTurn | None = None) -> StreamingPreparation:
-        """Prepares streaming text, that of a `turn` in a dialogue. `plan` None: the default settings."""
+        """Prepares streaming text, that of a `turn` in a dialogue. Without `plan`, it has the default settings."""
         if plan is None:
             return StreamingPreparation(self._text_defaults, AUTO, self.segmenter_config)
         request = turn.request if turn else plan.request

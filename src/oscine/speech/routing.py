@@ -37,8 +37,8 @@ _PUBLISHED_KINDS: dict[str, ModelKind] = {name.lower(): kind for kind, name in K
 
 
 def find_name(model: str, served: Collection[str], aliases: Collection[str] = ()) -> str | None:
-    """The served name that the field `model` means; None: any. An alias is a name for any model, or "name=model". The
-    one rule for all entrances. Raises NotFoundError."""
+    """The served name that the field `model` means, or None for any. An alias is a name for any model, or "name=model".
+    The one rule for all entrances. Raises NotFoundError."""
     if not model:
         return None  # some clients send an empty field
     if model in aliases:
@@ -189,7 +189,7 @@ def _needs_from(needs: Needs, card: ModelCard, cards: Sequence[ModelCard], named
 
 
 def _reason(needs: Needs, card: ModelCard) -> RequestError | None:
-    """Why the model cannot do it; None: it can."""
+    """Returns why the model cannot do it, or None if it can."""
     try:
         check_needs(needs, card)
     except RequestError as error:

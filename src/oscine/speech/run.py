@@ -322,8 +322,8 @@ def _scaled(pcm: bytes, gains: np.ndarray) -> bytes:
 
 
 class SpeechRun:
-    """A speech from its request to its end. A subclass counts and logs it; whatever happens, it is told of the end
-    exactly once."""
+    """A speech from its request to its end. A subclass counts and logs it; `ended` is called exactly once, whatever
+    happens."""
 
     _end: Ended | None = None  # of the last file
     _over = False

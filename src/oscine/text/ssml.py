@@ -172,7 +172,7 @@ def _apart(content: str, kind: str) -> str:
 
 
 def _spoken_as(content: str, kind: str, form: str) -> str | None:
-    """The English words; None: as the text around it is read."""
+    """The English words, or None to read it as the text around it."""
     if kind in _LETTERS:
         return words.spelled(content)
     core = content.rstrip(_MARKS)

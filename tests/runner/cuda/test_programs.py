@@ -1,4 +1,4 @@
-"""Which programs frames launch. tests/kernels/cuda/test_chain.py compares them with the launches of a frame."""
+"""The programs that frames launch. tests/kernels/cuda/test_chain.py compares them with the launches of a frame."""
 
 import json
 from collections.abc import Callable

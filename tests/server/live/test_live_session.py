@@ -173,7 +173,7 @@ def test_a_long_live_text_is_spoken_in_segments_without_loss(
 
 
 def _check_joined(sound: bytes, texts: list[str]) -> None:
-    """Only the fades at the joints differ from the segments alone."""
+    """Differs from the segments alone in the fades at the joints only."""
     joined, segments = np.frombuffer(sound, "<i2"), np.frombuffer(b"".join(spoken(text, 3) for text in texts), "<i2")
     assert len(joined) == len(segments)
     joints = np.cumsum([len(text) * FRAME_SAMPLES for text in texts])[:-1]

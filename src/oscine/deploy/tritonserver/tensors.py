@@ -17,7 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from oscine.audio.pcm import CODEBOOKS
-from oscine.errors import FieldError, shown_name, unknown_choice
+from oscine.errors import (
+    EngineError,
+    FieldError,
+    NotAllowedError,
+    NotFoundError,
+    OscineError,
+    OverloadedError,
+    RequestError,
+    shown_name,
+    unknown_choice,
+)
 from oscine.fields import RequestField
 from oscine.request import SpeechRequest
 from oscine.server.http.errors import api_error
@@ -115,8 +125,15 @@ _NUMPY_TYPES = {
     "FP64": np.float64,
     "STRING": np.object_,
 }
-# Triton has fewer codes than HTTP, and its streams carry only the message. So the message begins with our own code.
-_ERROR_CODES = {403: "UNSUPPORTED", 404: "NOT_FOUND", 429: "UNAVAILABLE", 500: "INTERNAL", 503: "UNAVAILABLE"}
+# Triton has few codes, and its streams carry only the message. So the message begins with our own code. The first class
+# that an error belongs to counts; others are internal.
+_ERROR_CODES: tuple[tuple[type[OscineError], str], ...] = (
+    (NotAllowedError, "UNSUPPORTED"),
+    (NotFoundError, "NOT_FOUND"),
+    (RequestError, "INVALID_ARG"),
+    (OverloadedError, "UNAVAILABLE"),
+    (EngineError, "UNAVAILABLE"),
+)
 
 
 def utils() -> Any:
@@ -186,8 +203,9 @@ def failed_response(error: Exception) -> Any:
     if isinstance(error, ForwardedError):
         return utils().InferenceResponse(error=error.triton_error)
     found = api_error(error)
-    code = getattr(utils().TritonError, _ERROR_CODES.get(found.status, "INVALID_ARG"))
-    return utils().InferenceResponse(error=utils().TritonError(f"{found.code}: {found.message}", code))
+    name = next((name for kind, name in _ERROR_CODES if isinstance(error, kind)), "INTERNAL")
+    message = f"{found.code}: {found.message}"
+    return utils().InferenceResponse(error=utils().TritonError(message, getattr(utils().TritonError, name)))
 
 
 class ResponseStream(Protocol):

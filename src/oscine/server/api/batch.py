@@ -126,7 +126,7 @@ class _SpeechBatch:
         self._progress_s = 0.0  # when an item last received audio
 
     def close(self) -> None:
-        """Stops counting the collected bytes: the response was sent, or nobody waits for it."""
+        """Stops counting the collected bytes, when the response was sent or its client has left."""
         for collected in self._collected:
             collected.close()
 

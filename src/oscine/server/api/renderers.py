@@ -34,7 +34,7 @@ _QUALITY = re.compile(r";\s*q\s*=\s*([01](?:\.\d{0,3})?)\s*(?:;|$)")
 
 
 def response_form(body: SpeechBody, headers: Headers, config: ServerConfig) -> ResponseForm:
-    """Which form the response has. Servers of this API differ, and so do their clients.
+    """Chooses the form of the response. Servers of this API differ, and so do their clients.
 
     | the request has                                     | form                                                       |
     |-----------------------------------------------------|------------------------------------------------------------|
@@ -270,7 +270,7 @@ def segment_fields(segment: SegmentEnded) -> dict[str, Any]:
 
 
 def turn_fields(turn: SpokenTurn | None) -> dict[str, Any]:
-    """Who speaks, in a dialogue."""
+    """The turn and its speaker, in a dialogue."""
     return {"turn": turn.index, **({"voice": turn.voice} if turn.voice else {})} if turn else {}
 
 

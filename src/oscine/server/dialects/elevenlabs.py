@@ -243,7 +243,7 @@ class _ContextSocket:
         await self._unread.put(text)
 
     def drop_unread(self) -> None:
-        """Nobody reads any more; who waits in `put` goes on."""
+        """Drops the messages that nobody will read, so that `put` does not wait for room."""
         while not self._unread.empty():
             self._unread.get_nowait()
 

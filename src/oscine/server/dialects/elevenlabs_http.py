@@ -162,7 +162,8 @@ class CharacterTimes:
         self._texts: dict[int, str] = {}  # of segments whose words are not known yet
 
     def add(self, event: SegmentEnded | Words) -> Characters | None:
-        """Returns the characters of a segment when its words have come; None: not yet, or they have no times."""
+        """Returns the characters of a segment when its words have come, or None before that and if they have no
+        times."""
         if isinstance(event, SegmentEnded):
             self._texts[event.index] = event.text
             return None
@@ -354,7 +355,8 @@ def elevenlabs_routes(service: Service, errors: Mapping[int | str, dict[str, Any
 
 
 def _speech_endpoint(service: Service, form: type[Renderer] | None) -> Callable[..., Awaitable[Response]]:
-    """`form` None: the bytes as they are generated, or the whole file if it begins with its length."""
+    """Answers in this form. The default is the bytes as they are generated, or the whole file if it begins with its
+    length."""
 
     async def speak(
         voice_id: str, body: ElevenLabsBody, request: Request, output_format: str = DEFAULT_FORMAT

@@ -33,7 +33,7 @@ _ADVICE = "ask the operator of this server for another one"
 
 
 def role_needed(method: str, path: str) -> Role | None:
-    """Returns the role that a request needs; None: any key will do. `check_admin` is for changes of models."""
+    """Returns the role that a request needs, or None if any key will do. `check_admin` is for changes of models."""
     if path in ("/metrics", "/v1/usage/keys"):
         return "metrics"
     reads = method in ("GET", "HEAD")

@@ -44,7 +44,7 @@ _Limit = Annotated[int | None, Field(ge=1, le=2**53, strict=True)]
 
 
 class KeyLimits(BaseModel):
-    """Limits of one key. None: there is none, or for streams, the one of the settings."""
+    """Limits of one key. One that is None does not apply; the streams then have the limit of the settings."""
 
     model_config = _RULES
 
@@ -196,7 +196,7 @@ class NamedKeys:
 
 
 def version_of(path: Path) -> FileVersion | None:
-    """Differs when the file has been replaced or changed. None: it cannot be read."""
+    """Differs when the file has been replaced or changed; None if it cannot be read."""
     try:
         found = path.stat()
     except OSError:

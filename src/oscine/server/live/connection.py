@@ -96,7 +96,7 @@ class LiveConnection:
         return replace(plan, split=self._split(config), whole_files=whole_files, words=self._word_form(config))
 
     def _split(self, config: LiveConfig) -> Split | None:
-        """Returns what is a file of its own; None: the utterance."""
+        """Returns what is a file of its own, or None for the whole utterance."""
         return config.split
 
     def _sends_whole_files(self, config: LiveConfig, plan: SpeechPlan) -> bool:

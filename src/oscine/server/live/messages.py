@@ -50,7 +50,7 @@ class LiveConfig(VoiceOptions):
 
     @property
     def streams(self) -> bool | None:
-        """Whether audio is sent as it is generated. None: the client has not said."""
+        """Whether audio is sent as it is generated, or None if the client has not said."""
         if self.stream_audio is None and self.streaming_mode in ONE_STREAM:
             return True
         return self.stream_audio

@@ -43,8 +43,8 @@ class LiveUtterance:
         asked: SpeechRequest,
         refused_config: OscineError | None = None,
     ) -> None:
-        """`plan` None: the default settings. `asked`: what the plan is for. With `refused_config`, the utterance fails:
-        the client asked for other settings than the default ones."""
+        """The default settings replace a missing `plan`. `asked` is what the plan is for. With `refused_config`, the
+        utterance fails: the client asked for other settings than the default ones."""
         self._service, self._connection, self._clock = service, connection, clock
         self.api_key, self.index, self._plan = api_key, index, plan
         self.settings = (plan, asked) if plan else None  # of its turns

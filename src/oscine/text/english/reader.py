@@ -159,7 +159,7 @@ class EnglishReader:
         return len(core) > 1 and core.islower() and not set(core) - set("ivx")
 
     def _reading(self, text: str, start: int, end: int, *, ended: bool, following: str) -> tuple[int, str] | None:
-        """The end of what is read together, and how it is spoken. None: as it is written."""
+        """The end of what is read together, and how it is spoken, or None if it is spoken as it is written."""
         chunk = text[start:end]
         shape = _shape(chunk)
         before = self._before if shape.looks_back else _context(self._before, shape, self._quote)
@@ -266,7 +266,7 @@ def _context(before: str, shape: _Shape, quote: str) -> str:
 
 
 class _Needs(NamedTuple):
-    """Which differences between the chunks after a group matter: few kinds of chunks mean few readings."""
+    """The differences that matter between the chunks after a group: few kinds of chunks mean few readings."""
 
     shape: _Shape
     before: str

@@ -96,7 +96,7 @@ class NumberWords:
         self._cached_match = lru_cache(maxsize=1024)(self._match)
 
     def match(self, text: str, before: str) -> tuple[int, str | None] | None:
-        """What the text begins with. Without words it stays as it is; None: it is no number."""
+        """What the text begins with. Without words it stays as it is. Returns None if it is no number."""
         return self._cached_match(text, _last_word(before))
 
     def _match(self, text: str, before: str) -> tuple[int, str | None] | None:

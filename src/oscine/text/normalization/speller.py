@@ -37,7 +37,7 @@ class Speller:
         self.spell = lru_cache(maxsize=_CACHED_NUMBERS)(partial(_spell, engine))  # (number, ruleset) -> words
 
     def cardinal(self, number: int, gender: Gender | None = None) -> str:
-        """`gender` of the noun that is counted; None: no noun."""
+        """`gender` is that of the noun that is counted, if there is one."""
         if len(str(number)) > MAX_DIGITS:
             return self.digits(str(number))
         if number == 0 and self.code == "ko":
