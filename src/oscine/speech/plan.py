@@ -213,7 +213,8 @@ class SpeechPlanner:
 
     async def live_turn(self, plan: SpeechPlan, request: SpeechRequest, index: int, turn: Turn) -> SpokenTurn:
         """Plans a turn whose text arrives later. `plan` is that of `request`. Raises RequestError."""
-        voice, warnings = plan.request.voice, ()
+        voice = plan.request.voice
+        warnings: tuple[str, ...] = ()
         if turn.voice is not None:
             voice, warnings = await self._voice(plan.model, turn.voice)
             warnings += (_EXPERIMENTAL,) if _is_experimental(voice, plan.model.card) else ()
