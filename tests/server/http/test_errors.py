@@ -66,14 +66,14 @@ BAD_FIELDS: list[tuple[dict[str, Any], int, str, str | None, str]] = [
         400,
         "invalid_field",
         "voice.id",
-        "voice.id is missing; it is required; did you mean it by",
+        "voice: a voice that is an object has either an id or a mix",
     ),
     (
         {"voice": {"id": "wren", "nam": 1}},
         400,
         "invalid_field",
         "voice.nam",
-        "voice: unknown field 'nam' (possible: id)",
+        "voice: unknown field 'nam' (possible: id, mix)",
     ),
     (
         {"voice": "wren", "speaker": "finch"},
