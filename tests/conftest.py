@@ -49,6 +49,10 @@ LONG_FILES = (
     "tests/kernels/cuda/test_tiled.py",
     "tests/align/test_whisper.py",
     "tests/docs/test_readme.py",
+    "tests/commands/test_say.py",
+    "tests/commands/test_serve.py",
+    "tests/runner/cuda/test_codec_stack.py",
+    "tests/engine/test_build.py",
 )
 
 
