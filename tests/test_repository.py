@@ -68,6 +68,7 @@ SMALL = {
     "oscine/kernels/cuda/__init__.py": "says what the folder is",
     "oscine/server/__init__.py": "says what the folder is",
     "oscine/server/dialects/vllm_omni.py": "one protocol, found by its name",
+    "oscine/speech/name_lookups.py": "its neighbor, clips.py, is long",
     "oscine/serving/environment.py": "what the command line needs before it loads the settings",
     "oscine_bench/__init__.py": "says what the folder is",
     "oscine_bench/result_schema.py": "the file format of results, which oscine_eval shares",

@@ -417,7 +417,8 @@ class ServerConfig:
     ref_hosts: Strings = Field(
         default=(),
         description="Hosts that reference clips are fetched from, such as media.example.com or *.example.com, even "
-        "without ref_urls and at private addresses.",
+        "without ref_urls and at private addresses. At ports 80 and 443 unless one is named: media.example.com:9000, "
+        "or :* for any.",
     )
     ref_files_below: Text | None = Field(
         default=None,
@@ -436,9 +437,9 @@ class ServerConfig:
     )
     allowed_hosts: Strings = Field(
         default=(),
-        description="Names of the server that requests may use, such as speech.example.com, *.example.com or, on one "
-        "port only, speech.example.com:8443; '*': any. Always allowed: localhost, addresses and `host`; by default any "
-        "name if there are API keys.",
+        description="Names of the server that requests may use on any port, such as speech.example.com, *.example.com "
+        "or, on one port only, speech.example.com:8443; '*': any. Always allowed: localhost, addresses and `host`; by "
+        "default any name if there are API keys.",
     )
     forwarded_allow_ips: Strings = Field(
         default=(),

@@ -116,7 +116,7 @@ def serve(folder: str) -> None:
     from tests.server.scripted_engine import BASE_CARD, ScriptedEngine
 
     engine = ScriptedEngine(slots=64, queue=64, frame_s=0.02)
-    config = ServerConfig(voices_dir=folder, ref_urls=True, ref_hosts=("127.0.0.1",), max_voices=4000)
+    config = ServerConfig(voices_dir=folder, ref_urls=True, ref_hosts=("127.0.0.1:*",), max_voices=4000)
     listener = bind("127.0.0.1", 0)
     print(listener.getsockname()[1], flush=True)
     WebServer(build_app(engine, BASE_CARD, config)).run_until_stopped(listener)

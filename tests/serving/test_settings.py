@@ -95,6 +95,8 @@ def test_text_is_parsed_by_the_type_of_the_setting(monkeypatch: pytest.MonkeyPat
         ("", {"server.host": ""}, "server.host: must not be empty; use 127.0.0.1 for this machine only"),
         ("", {"server.api_keys": "(hidden)"}, "server.api_keys: '(hidden)' is a placeholder"),
         ("", {"server.api_keys": ("with space",)}, "server.api_keys: an API key is printable ASCII without spaces"),
+        ("", {"name": "two\nlines"}, "the model name 'two\\nlines' has characters that cannot be printed"),
+        ("", {"model": "/a/right\u202eleft"}, "characters that cannot be printed; choose another name"),
         ("", {"name": "\udcff"}, "name: must be valid Unicode text"),
         ("", {"engine.slot": "1"}, "unknown setting 'engine.slot'; did you mean 'engine.slots'?"),
         ("", {"server.log_format": "xml"}, "server.log_format: input should be 'console' or 'json', got 'xml'"),
@@ -202,8 +204,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_printed_settings_can_be_read_again(tmp_path: Path) -> None:
     flags = {"engine.slots": 5, "server.ref_urls": "true", "server.live_idle_s": "1e4", "model": "a\\b"}
     file = tmp_path / "oscine.toml"
-    for name in ("Größe 你好 👋", 'a "quoted" one', "tab\t, bell\a, delete\x7f, line\u2028"):
-        settings = load_settings(None, {**flags, "name": name})
+    for text in ("Größe 你好 👋", 'a "quoted" one', "tab\t, bell\a, delete\x7f, line\u2028"):
+        settings = load_settings(None, {**flags, "server.voices_dir": text})
         file.write_text(settings.as_toml(), encoding="utf-8")
         assert load_settings(file, {}) == settings
 

@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,8 @@ def get(
 ) -> bytes:
     async def run() -> bytes:
         async with host(answer, tls) as port:
-            return await fetch_clip(url.replace("{port}", str(port)), policy, is_allowed)
+            hosts = tuple(one.replace("{port}", str(port)) for one in policy.hosts)
+            return await fetch_clip(url.replace("{port}", str(port)), replace(policy, hosts=hosts), is_allowed)
 
     return asyncio.run(run())
 
@@ -123,19 +125,34 @@ def test_urls_are_not_fetched_by_default() -> None:
 
 def test_clips_are_fetched_from_named_hosts_even_at_private_addresses() -> None:
     url, public_only = "http://localhost:{port}/clip.wav", clips.is_public_address
-    for hosts in (("localhost",), ("media.example.com", "LOCALHOST.")):
+    for hosts in (("localhost:{port}",), ("media.example.com", "LOCALHOST:*")):
         assert get(lambda _: whole(), url, ClipPolicy(hosts=hosts), public_only) == CLIP
-    for hosts in (("media.example.com",), ("*.localhost",), ("127.0.0.1",)):
+    for hosts in (("media.example.com",), ("*.localhost:*",), ("127.0.0.1:*",), ("localhost",), ("localhost:1",)):
         with pytest.raises(RequestError, match="ref_hosts"):
             get(lambda _: whole(), url, ClipPolicy(hosts=hosts), public_only)
     with pytest.raises(RequestError, match="public internet"):
         get(lambda _: whole(), url, ClipPolicy(urls=True, hosts=("media.example.com",)), public_only)
 
 
+@pytest.mark.parametrize(
+    ("host", "port", "pattern", "named"),
+    [
+        ("a.example", 80, "a.example", True),
+        ("a.example", 443, "A.example.", True),
+        ("a.example", 9000, "a.example", False),
+        ("a.example", 9000, "*.example:9000", True),
+        ("a.example", 443, "a.example:9000", False),
+        ("::1", 9000, "[::1]:9000", True),
+    ],
+)
+def test_a_host_is_named_with_its_port(host: str, port: int, pattern: str, named: bool) -> None:
+    assert clips.is_named_host(host, port, (pattern,)) is named
+
+
 def test_a_redirect_leads_only_to_named_hosts() -> None:
     elsewhere = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1/clip.wav\r\n\r\n"
     with pytest.raises(RequestError, match=r"not fetched from '127\.0\.0\.1'"):
-        get(lambda _: elsewhere, "http://localhost:{port}/a", ClipPolicy(hosts=("localhost",)))
+        get(lambda _: elsewhere, "http://localhost:{port}/a", ClipPolicy(hosts=("localhost:*",)))
 
 
 def test_the_request_is_a_plain_get_without_private_data() -> None:

@@ -122,6 +122,12 @@ class Holding:
             self._account.change(self._owner, counted - self._counted)
         self._size, self._counted = self._size + size, counted
 
+    def moved(self) -> Holding:
+        """Hands what it holds to another holding, which is returned."""
+        other = Holding(self._account, self._owner)
+        other._size, other._counted, self._size, self._counted = self._size, self._counted, 0, 0
+        return other
+
     def resize(self, size: int) -> None:
         """Raises OverloadedError, and changes nothing, if there is no room."""
         self.add(size - self._size)

@@ -83,6 +83,9 @@ class Settings(BaseSettings):
     def _check(self) -> Self:
         check_devices(self.devices)
         names = [checkpoint.served_name for checkpoint in self.checkpoints]
+        if strange := [name for name in names if not name.isprintable()]:
+            message = f"the model name {strange[0]!r} has characters that cannot be printed; choose another name"
+            raise ValueError(message)
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"models must have different names, and {twice[0]!r} is there twice; give each a name")
         return self

@@ -11,7 +11,6 @@ import errno
 import functools
 import os
 import re
-import socket
 import ssl
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -26,8 +25,9 @@ import httpcore
 from oscine.audio.decoding.wire import clip_error
 from oscine.config import ServerConfig
 from oscine.errors import NotAllowedError, RequestError, TooLargeError
-from oscine.process.resources import Ledger
+from oscine.process.resources import Holding, Ledger
 from oscine.speech.limits import ledger_of
+from oscine.speech.name_lookups import NameLookups
 
 IPAddress = IPv4Address | IPv6Address
 
@@ -62,7 +62,7 @@ class ClipPolicy:
     """Allowed sources of clips. Clips inside a request are always allowed."""
 
     urls: bool = False
-    hosts: tuple[str, ...] = ()  # patterns; clips are fetched from there even without `urls`, and from any address
+    hosts: tuple[str, ...] = ()  # patterns, perhaps with a port; allowed even without `urls`, and at any address
     files_below: Path | None = None
     max_bytes: int = 10 * 2**20
     timeout_s: float = 10.0  # for the wait, name resolution, connection, redirects and download together
@@ -70,6 +70,11 @@ class ClipPolicy:
         default_factory=lambda: asyncio.Semaphore(MAX_FETCHES), repr=False, compare=False
     )
     ledger: Ledger = field(default_factory=lambda: ledger_of(ServerConfig()), repr=False, compare=False)
+
+    lookups: NameLookups = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lookups", NameLookups(self.ledger.pool("name_lookup")))
 
     @property
     def max_chars(self) -> int:
@@ -92,10 +97,25 @@ def _not_allowed(message: str) -> NotAllowedError:
 
 
 async def fetch_clip(
-    source: str, policy: ClipPolicy, is_allowed_address: Callable[[IPAddress], bool] = is_public_address
+    source: str,
+    policy: ClipPolicy,
+    is_allowed_address: Callable[[IPAddress], bool] = is_public_address,
+    *,
+    held: Holding | None = None,
 ) -> bytes:
-    """Returns the audio file that `ref_audio` contains or names. Raises VoiceError, NotAllowedError for what the policy
-    forbids, or OverloadedError."""
+    """Returns the audio file that `ref_audio` contains or names. `held` counts it from its first byte, and goes on
+    after the return; without it, only the fetch is counted. Raises VoiceError, NotAllowedError for what the policy forbids, or OverloadedError."""
+    if held is None:
+        with policy.ledger["clip"].hold() as held:
+            return await fetch_clip(source, policy, is_allowed_address, held=held)
+    clip = await _fetched(source, policy, is_allowed_address, held)
+    held.resize(len(clip))
+    return clip
+
+
+async def _fetched(
+    source: str, policy: ClipPolicy, is_allowed_address: Callable[[IPAddress], bool], held: Holding
+) -> bytes:
     run = policy.ledger.pool("clip_decoding").run
     if len(source) > policy.max_chars:
         raise too_large(policy.max_bytes)
@@ -109,11 +129,13 @@ async def fetch_clip(
         case None if policy.files_below is not None and _is_path(source):
             return await run(_read_below, source.strip(), source.strip(), policy)
         case None:
+            held.resize(min(len(source), policy.max_bytes))
             return await run(decode_base64, source, policy.max_bytes)
         case "data":
+            held.resize(min(len(source), policy.max_bytes))
             return await run(decode_data_url, source, policy.max_bytes)
         case "http" | "https":
-            return await _from_url(source.strip(), policy, is_allowed_address)
+            return await _from_url(source.strip(), policy, is_allowed_address, held)
         case "file":
             return await run(_from_file, source.strip(), policy)
         case _:
@@ -125,6 +147,13 @@ def matches_host(name: str, patterns: Iterable[str]) -> bool:
     name = without_dot(name)
     plain = map(without_dot, patterns)
     return any(name.endswith(pattern[1:]) if pattern.startswith("*.") else name == pattern for pattern in plain)
+
+
+def is_named_host(host: str, port: int, patterns: Iterable[str]) -> bool:
+    """Whether the operator allows the host at this port. A pattern without a port: at 80 and 443; with `:*`: at any."""
+    named = f"[{host}]" if ":" in host else host
+    shown = (f"{named}:{port}", f"{named}:*", *((host,) if port in (80, 443) else ()))
+    return any(matches_host(one, patterns) for one in shown)
 
 
 def without_dot(name: str) -> str:
@@ -197,7 +226,9 @@ def _open_below(below: Path, path: Path) -> int:
 # URLs.
 
 
-async def _from_url(url: str, policy: ClipPolicy, is_allowed_address: Callable[[IPAddress], bool]) -> bytes:
+async def _from_url(
+    url: str, policy: ClipPolicy, is_allowed_address: Callable[[IPAddress], bool], held: Holding
+) -> bytes:
     if not policy.urls and not policy.hosts:
         raise _not_allowed("http: and https: URLs are disabled on this server; send the clip itself, or set ref_urls")
     shown = url[:200]
@@ -205,7 +236,7 @@ async def _from_url(url: str, policy: ClipPolicy, is_allowed_address: Callable[[
     try:
         async with asyncio.timeout(policy.timeout_s), policy.fetches:
             for _ in range(_MAX_REDIRECTS + 1):
-                answer = await _get(_parsed(url), network, policy)
+                answer = await _get(_parsed(url), network, policy.max_bytes, held)
                 if isinstance(answer, bytes):
                     return answer
                 url = urljoin(url, answer)
@@ -251,15 +282,15 @@ class _CheckedNetwork(httpcore.AnyIOBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        is_named = matches_host(host, self._policy.hosts)
+        is_named = is_named_host(host, port, self._policy.hosts)
         if not is_named and not self._policy.urls:
-            raise _not_allowed(f"clips are not fetched from {host!r}; send the clip itself, or add it to ref_hosts")
+            raise _not_allowed(
+                f"clips are not fetched from {host!r} at port {port}; send the clip itself, or add it to ref_hosts"
+            )
         try:
-            lookups = self._policy.ledger.pool("name_lookup")
-            found = await lookups.run(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+            addresses = await self._policy.lookups.addresses(host, port)
         except OSError as error:
             raise clip_error(f"the host {host!r} is unknown ({error.strerror}); check the URL") from None
-        addresses = dict.fromkeys(str(entry[4][0]) for entry in found)
         allowed = [address for address in addresses if is_named or self._is_allowed_address(ip_address(address))]
         if not allowed:
             raise _not_allowed(f"{host!r} is not on the public internet; clips are fetched only from there")
@@ -278,9 +309,8 @@ def tls_context() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-async def _get(url: httpcore.URL, network: _CheckedNetwork, policy: ClipPolicy) -> bytes | str:
+async def _get(url: httpcore.URL, network: _CheckedNetwork, max_bytes: int, held: Holding) -> bytes | str:
     """Returns the body, or the location of a redirect."""
-    max_bytes = policy.max_bytes
     host = url.host.decode()
     authority = (f"[{host}]" if ":" in host else host) + (f":{url.port}" if url.port else "")
     headers = [("Host", authority), ("User-Agent", "oscine"), ("Accept", "*/*"), ("Accept-Encoding", "identity")]
@@ -296,12 +326,11 @@ async def _get(url: httpcore.URL, network: _CheckedNetwork, policy: ClipPolicy) 
         if int(found.get("content-length", 0)) > max_bytes:
             raise too_large(max_bytes)
         body = bytearray()
-        with policy.ledger["clip"].hold() as held:
-            async for piece in response.aiter_stream():
-                held.add(len(piece))
-                body += piece
-                if len(body) > max_bytes:
-                    raise too_large(max_bytes)
+        async for piece in response.aiter_stream():
+            held.add(len(piece))
+            body += piece
+            if len(body) > max_bytes:
+                raise too_large(max_bytes)
         return bytes(body)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 from collections.abc import Awaitable, Callable
@@ -16,7 +17,7 @@ from oscine.audio.clips import Clip, check_reference, read_clip
 from oscine.audio.decoding.wire import REFERENCE_CLIP
 from oscine.audio.pcm import Samples
 from oscine.errors import NotReadyError, VoiceError
-from oscine.process.resources import Ledger
+from oscine.process.resources import Holding, Ledger
 from oscine.types import SpeechEngine
 from oscine.voice import Voice
 
@@ -49,27 +50,29 @@ class ClonedVoices:
         self._pending: dict[str, asyncio.Future[ClonedVoice]] = {}
         self._clones, self._clips, self._bytes = ledger.pool("clone"), ledger.pool("clip_decoding"), ledger["clip"]
 
-    async def get(self, clip: bytes, transcript: str | None = None) -> ClonedVoice:
+    async def get(self, clip: bytes, transcript: str | None = None, held: Holding | None = None) -> ClonedVoice:
         """Returns the voice of a clip. With the transcript "auto", the clip is trimmed at a pause and transcribed.
+        `held` counts the clip, and is given back when it is not needed any more.
         Raises VoiceError about the clip, the errors of the engine's `clone`, and OverloadedError if too many clones are
         pending."""
         if transcript == AUTO and self._transcribe is None:
             message = "ref_text 'auto' needs a server with an aligner (--aligner); send the words of the clip instead"
             raise VoiceError(message, "ref_text")
-        with self._bytes.hold(len(clip)):
+        with contextlib.closing(held or self._bytes.open()) as held:
+            held.resize(len(clip))
             key = await self._clips.run(clip_hash, clip, transcript)
-        if (voice := self._voices.get(key)) is not None:
-            return voice
-        if key not in self._pending:
-            pending = asyncio.ensure_future(self._clone(clip, transcript))
-            self._pending[key] = pending
-            pending.add_done_callback(functools.partial(self._done, key))
+            if (voice := self._voices.get(key)) is not None:
+                return voice
+            if key not in self._pending:
+                pending = asyncio.ensure_future(self._clone(clip, transcript, held.moved()))
+                self._pending[key] = pending
+                pending.add_done_callback(functools.partial(self._done, key))
         del clip  # the clone holds it
         # Shielded: a client that disconnects does not cancel the clone for others, nor for the cache.
         return await asyncio.shield(self._pending[key])
 
-    async def _clone(self, encoded: bytes, transcript: str | None) -> ClonedVoice:
-        with self._bytes.hold(len(encoded)):
+    async def _clone(self, encoded: bytes, transcript: str | None, held: Holding) -> ClonedVoice:
+        with contextlib.closing(held):
             if transcript != AUTO:
                 return await self._clones.run(lambda: self._encode(_read(encoded), transcript))
             clip = await self._clones.run(lambda: trim_at_pause(_read(encoded)))

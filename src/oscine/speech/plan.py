@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -303,8 +304,11 @@ class SpeechPlanner:
             check_can_clone(cloner.card, asked.param)
             assert asked.clip is not None
             transcript = asked.transcript if cloner is model else None  # only the timbre is spoken with
-            # Without a name for the clip: it is gone before its voice is made.
-            return await cloner.cloned_voices.get(await fetch_clip(asked.clip, self._clip_policy), transcript)
+            with contextlib.closing(self._clip_policy.ledger["clip"].open()) as held:
+                # Without a name for the clip: it is gone before its voice is made.
+                return await cloner.cloned_voices.get(
+                    await fetch_clip(asked.clip, self._clip_policy, held=held), transcript, held
+                )
         if isinstance(asked, Voice) or model.card.kind == "voice_design":
             return (asked if isinstance(asked, Voice) else None), ()
         if not isinstance(asked, VoiceMix):
