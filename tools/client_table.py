@@ -49,7 +49,7 @@ CLIENTS = (
     ClientRow("Pipecat", "pipecat-ai", "test_clients.py", ("pipecat",), "pipecat_agent.py"),
     ClientRow("LangChain", "langchain-core", example="langchain_voice.py"),
     ClientRow("DashScope", "dashscope", "test_clients.py", ("dashscope", "realtime_guide")),
-    ClientRow("ElevenLabs' SDK", "elevenlabs", "test_elevenlabs_clients.py", ("elevenlabs_sdk",)),
+    ClientRow("ElevenLabs' SDK", "elevenlabs", "test_elevenlabs_clients.py", ("elevenlabs_sdk",), "elevenlabs_sdk.py"),
     ClientRow(
         "LiveKit Agents, ElevenLabs plug-in",
         "livekit-plugins-elevenlabs",

@@ -72,6 +72,12 @@ def test_the_openai_sdk(server: str, tmp_path: Path) -> None:
     assert "seed 7" in printed and "BadRequestError" in printed and "did you mean 'wren'?" in printed
 
 
+def test_the_elevenlabs_sdk(server: str, tmp_path: Path) -> None:
+    printed = run("elevenlabs_sdk.py", server, folder=tmp_path, clients=True)
+    assert seconds(tmp_path / "hello.mp3") > 0.5 and seconds(tmp_path / "stream.mp3") > 1
+    assert "voices: wren, finch" in printed and "did you mean 'wren'?" in printed
+
+
 @pytest.mark.parametrize(
     ("name", "file"),
     [
