@@ -225,7 +225,7 @@ DASHSCOPE: dict[str, Event] = {
 }
 NARI: dict[str, Event] = {
     "session.created": Event("The first event.", "protocol audio"),
-    "request.configured": Event("The settings were accepted.", "", "ignored_fields"),
+    "request.configured": Event("The settings were accepted.", "", "ignored_fields warning"),
     "input_text.ack": Event("A piece of text, or its end, has arrived.", "event sequence request_id"),
     "response.started": Event("Binary frames with PCM follow.", "request_id audio"),
     "response.done": Event("All audio was sent; the connection closes.", "request_id stop_reason audio_chunks"),

@@ -77,6 +77,19 @@ def test_a_bad_item_does_not_fail_the_others(client: httpx.Client, bad: Any) -> 
     assert (refused["status"], refused["error"]["code"]) == ("error", "invalid_field")
 
 
+def test_a_result_has_the_warnings_about_its_item(client: httpx.Client) -> None:
+    plain, misspelled, tagged = spoken_batch(
+        client,
+        [
+            {"input": "Hi."},
+            {"input": "Hi.", "voise": "finch"},
+            {"input": "<wobble>Hi.</wobble>"},
+        ],
+    )
+    assert "warning" not in plain and "did you mean 'voice'?" in misspelled["warning"]
+    assert "unknown tags: <wobble>" in tagged["warning"]
+
+
 def test_speaker_is_an_alias_of_voice_at_the_top_and_in_items(client: httpx.Client) -> None:
     for top in ("voice", "speaker"):
         items = [{"input": "Hi."}, {"input": "Hi.", "voice": "finch"}, {"input": "Hi.", "speaker": "finch"}]

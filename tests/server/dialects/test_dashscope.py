@@ -198,6 +198,11 @@ def test_a_response_can_be_an_encoded_file(client: RealtimeClient, form: str) ->
     assert abs(len(clip.samples) / clip.rate_hz - 12 * FRAME_S) < 0.1
 
 
+def test_a_misspelled_setting_gets_a_warning(client: RealtimeClient) -> None:
+    assert "did you mean 'voice'?" in client.update(voise="finch")["session"]["warning"]
+    assert "warning" not in client.update(voice="finch")["session"]
+
+
 def test_updates_add_up(client: RealtimeClient, engine: ScriptedEngine) -> None:
     client.update(voice="finch", volume=50)
     updated = client.update(language_type="Chinese")

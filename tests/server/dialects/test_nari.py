@@ -77,6 +77,10 @@ def test_cancel_ends_the_response(client: Client, engine: ScriptedEngine, begun:
     assert code == 1000 and received.one("response.done")["stop_reason"] == "cancelled"
 
 
+def test_a_misspelled_setting_gets_a_warning(client: Client) -> None:
+    assert "did you mean 'voice'?" in start(client, voise="finch")["warning"]
+
+
 def test_settings_of_nari_are_understood_or_named_as_ignored(client: Client, engine: ScriptedEngine) -> None:
     configured = start(
         client,

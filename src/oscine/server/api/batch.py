@@ -61,7 +61,7 @@ class BatchResult(BaseModel):
             ignored_fields=plan.ignored_fields or None,
             usage=usage_fields(file.end.usage),
             words=verbose_words(file.words) if words else None,
-            warning=missing_times(file.words),
+            warning="; ".join(filter(None, (*plan.client_warnings, missing_times(file.words)))) or None,
             audio=file.data,
         )
 

@@ -19,7 +19,7 @@ from starlette.websockets import WebSocket
 from oscine.errors import FieldError, RequestError
 from oscine.server.api.renderers import usage_fields
 from oscine.server.http.errors import ApiError
-from oscine.server.live.connection import ForeignConnection, ForeignMessage, LiveConnection, live_config
+from oscine.server.live.connection import ForeignConnection, ForeignMessage, LiveConnection, live_config, notes_of
 from oscine.server.live.messages import (
     ClientMessage,
     CloseConnection,
@@ -253,7 +253,7 @@ class DashScopeConnection(ForeignConnection):
         # Ignored ones are not kept: a client could send any number of them.
         self._settings = {name: value for name, value in self._update.items() if name not in ignored}
         self._update = None
-        about = {**self._about_session(), "sample_rate": plan.out_rate_hz, "ignored_fields": ignored}
+        about = {**self._about_session(), "sample_rate": plan.out_rate_hz, **notes_of(plan), "ignored_fields": ignored}
         await self._send_json("session.updated", session=about)
 
     def _about_session(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from starlette.websockets import WebSocket
 from oscine.errors import FieldError, RequestError
 from oscine.server.http.errors import ApiError
 from oscine.server.http.logs import request_id
-from oscine.server.live.connection import ForeignConnection, ForeignMessage, LiveConnection, live_config
+from oscine.server.live.connection import ForeignConnection, ForeignMessage, LiveConnection, live_config, notes_of
 from oscine.server.live.messages import (
     ClientMessage,
     CloseConnection,
@@ -135,8 +135,7 @@ class NariConnection(ForeignConnection):
     async def send(self, event: LiveEvent) -> None:
         match event:
             case SessionReady(plan=plan):
-                ignored = {"ignored_fields": plan.ignored_fields} if plan.ignored_fields else {}
-                await self._send_json("request.configured", **ignored)
+                await self._send_json("request.configured", **notes_of(plan))
             case InFile(_, Started()):
                 await self._send_json("response.started", request_id=self._request_id, audio=self._audio)
             case InFile(_, Audio(data=data)):

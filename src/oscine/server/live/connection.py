@@ -266,6 +266,13 @@ def ready_fields(event: SessionReady) -> dict[str, Any]:
         "response_format": plan.format.name,
         "sample_rate": plan.out_rate_hz,
         **({"model": event.model} if event.model else {}),
+        **notes_of(plan),
+    }
+
+
+def notes_of(plan: SpeechPlan) -> dict[str, Any]:
+    """What a client should know about its settings."""
+    return {
         **({"ignored_fields": plan.ignored_fields} if plan.ignored_fields else {}),
         **({"warning": "; ".join(plan.field_warnings)} if plan.field_warnings else {}),
     }
