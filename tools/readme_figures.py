@@ -58,8 +58,9 @@ and first audio comes within {rate_ms:.0f} ms (p95). An overloaded server answer
 * **Cheap.** Full load ({full_callers} callers, {full_x:.0f} x real time) is {per_million:.2f} $ for a million
 characters, if the machine costs {price} $ an hour and a second of speech has {per_s} characters. A server that is busy
 half of the time costs twice that; `oscine bench --price-per-hour` says it for your machine and load.
-* **Exact.** Greedy codes equal those of the official package in every mode, and streamed audio equals whole audio. On a
-GPU, a recording under load equals the one made alone, byte for byte. Tests run the official package beside ours.
+* **Exact.** Greedy codes equal those of the official package in every mode (8-bit weights, the default on a CPU, change
+them), and streamed audio equals whole audio. On a GPU, a recording under load equals the one made alone, byte for byte.
+Tests run the official package beside ours.
 * **Made for conversation.** Send the tokens of a language model as they arrive; speech starts with the first ones. A
 barge-in stops within a frame (80 ms) and tells which words were played.
 * **Easy to try.** A small demo voice ships in the package and speaks {demo_x:.1f} x real time on two slow cores, for up

@@ -201,7 +201,7 @@ class MemoryConfig:
 
 
 Kernels = Literal["auto", "triton", "cuda"]
-Quantization = Literal["none", "fp8", "int8"]
+Quantize = Literal["auto", "none", "fp8", "int8"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -228,11 +228,11 @@ class EngineConfig:
         description="Kernels of frames on a GPU. auto: cuda on Hopper, if the checkpoint has published shapes and a "
         "compiler (NVRTC or nvcc) is there; triton elsewhere.",
     )
-    quantize: Quantization = Field(
-        default="none",
+    quantize: Quantize = Field(
+        default="auto",
         description="Weights of the talker and the predictor in 8 bits, a scale per row. fp8: e4m3, of the layers; "
         "needs the CUDA kernels. int8: for CPUs; inputs are rounded to 8 bits too. Codes differ from those of the "
-        "checkpoint.",
+        "checkpoint. auto: int8 for a published model on an x86 CPU with VNNI, unless a dtype is named; else none.",
     )
     graphs: bool = Field(default=True, description="Capture CUDA graphs.")
     graph_buckets: Ints = Field(

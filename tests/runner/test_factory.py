@@ -9,8 +9,9 @@ import torch
 from oscine.errors import ConfigError
 from oscine.model.config import ModelConfig, read_config
 from oscine.runner.cpu.backend import CpuBackend
-from oscine.runner.factory import KernelChoice, choose_backend, choose_kernels
+from oscine.runner.factory import KernelChoice, choose_backend, choose_kernels, choose_quantization
 from oscine.runner.torch_backend import TorchBackend
+from readme_figures import published
 from tests.conftest import CheckpointMaker
 
 CUDA = torch.device("cuda")
@@ -98,6 +99,27 @@ def test_where_something_is_missing_triton_is_chosen_and_the_reason_is_told(
     with pytest.raises(ConfigError, match=f"engine.quantize is 'fp8', which needs the CUDA kernels, .*{reason}"):
         choose_kernels("auto", config, CUDA, torch.bfloat16, (1,), quantize="fp8")
     assert choose_kernels("triton", config, CUDA, torch.bfloat16, (1,)).kernels == "triton"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "device", "dtype", "integers", "chosen"),
+    [
+        ("auto", "cpu", "auto", True, "int8"),
+        ("none", "cpu", "auto", True, "none"),
+        ("auto", "cpu", "float32", True, "none"),
+        ("auto", "cpu", "auto", False, "none"),
+        ("auto", "cuda", "auto", True, "none"),
+        ("fp8", "cuda", "auto", True, "fp8"),
+    ],
+)
+def test_published_models_are_in_int8_on_a_cpu_that_is_fast_at_it_unless_a_dtype_is_named(
+    monkeypatch, config, wanted, device, dtype, integers, chosen
+):
+    monkeypatch.setattr("oscine.runner.factory.has_integer_products", lambda: integers)
+    large = published("0b6", "custom_voice")
+    assert choose_quantization(wanted, large, torch.device(device), dtype) == chosen
+    if wanted == "auto":
+        assert choose_quantization(wanted, config, torch.device(device), dtype) == "none"  # a small checkpoint
 
 
 @pytest.mark.parametrize(("device", "dtype"), [("cpu", torch.bfloat16), ("cuda", torch.float32)])

@@ -61,6 +61,7 @@ class KernelsOption(StrEnum):
 
 
 class QuantizeOption(StrEnum):
+    auto = "auto"
     none = "none"
     fp8 = "fp8"
     int8 = "int8"

@@ -40,9 +40,16 @@ from oscine.prompt.builder import PromptBuilder
 from oscine.prompt.cloning import VoiceCloner
 from oscine.prompt.tokenizer import Tokenizer
 from oscine.request import SpeechRequest
-from oscine.runner.backend import BackendOptions
+from oscine.runner.backend import BackendOptions, Quantization
 from oscine.runner.cpu.expectation import expected_speed
-from oscine.runner.factory import KernelChoice, choose_backend, choose_kernels, compiling_kernels, make_backend
+from oscine.runner.factory import (
+    KernelChoice,
+    choose_backend,
+    choose_kernels,
+    choose_quantization,
+    compiling_kernels,
+    make_backend,
+)
 from oscine.runner.memory_budget import DoesNotFitError, MemoryBudget, plan_memory
 from oscine.runner.slot_runner import SlotRunner
 from oscine.types import AudioChunk, ReportProgress
@@ -85,6 +92,8 @@ def _build(
     weights_dtype = choose_dtype(dtype, device)
     folder = find_checkpoint(model)
     model_config = read_config(folder)
+    quantize = choose_quantization(config.quantize, model_config, device, dtype)
+    config = replace(config, quantize=quantize)
     budget = plan_within_memory(model_config, config, device, weights_dtype, progress)
     pacing = config.pacing
     if pacing.frames_per_text_id is None:
@@ -92,10 +101,10 @@ def _build(
     config = replace(config, slots=budget.slots, pacing=pacing)
     options = BackendOptions(frame_sizes=config.buckets, graphs=config.graphs, codec=codec)
     sizes = options.sizes(budget.slots)
-    kernels = _choose_kernels(config, model_config, device, weights_dtype, sizes, progress)
-    options = replace(options, kernels=kernels.kernels or "triton", quantize=config.quantize)
+    kernels = _choose_kernels(config, quantize, model_config, device, weights_dtype, sizes, progress)
+    options = replace(options, kernels=kernels.kernels or "triton", quantize=quantize)
     if device.type == "cpu":
-        _report_expected_speed(model_config, config, progress)
+        _report_expected_speed(model_config, quantize, progress)
     _log.info("memory: %s", budget.describe())
     progress(f"memory: {budget.describe()}", 1, 1)
 
@@ -107,7 +116,7 @@ def _build(
 
     with _fewer_slots_advised(budget.slots):
         with compiling_kernels(model_config, budget, device, weights_dtype, options, compiled):
-            int8 = config.quantize == "int8"
+            int8 = quantize == "int8"
             speech_model = load_model(folder, device=device, dtype=weights_dtype, progress=loaded, int8=int8)
         backend = make_backend(speech_model, budget, options)
         runner = SlotRunner(backend)
@@ -115,7 +124,7 @@ def _build(
     tokenizer = Tokenizer.from_folder(folder)
     builder = PromptBuilder(model_config, tokenizer)
     cloner = VoiceCloner(speech_model) if speech_model.speaker_encoder is not None else None
-    quantized = {"none": "", "fp8": "FP8 weights", "int8": "INT8 weights"}[config.quantize]
+    quantized = {"none": "", "fp8": "FP8 weights", "int8": "INT8 weights"}[quantize]
     parts = (describe_device(device), str(weights_dtype).removeprefix("torch."), kernels.name, quantized)
     described = ", ".join(filter(None, parts))
     engine = InProcessEngine(
@@ -139,12 +148,14 @@ def _preset_vectors(model: SpeechModel) -> dict[str, Samples]:
     return {name: rows[row].float().cpu().numpy() for name, row in model.config.talker.speakers.items()}
 
 
-def _report_expected_speed(model_config: ModelConfig, config: EngineConfig, progress: ReportProgress) -> None:
-    """Warns before a large checkpoint is loaded that speech will be slower than its playback."""
-    speed = expected_speed(model_config, int8=config.quantize == "int8")
-    if speed is not None and speed < 1:
-        advice = "" if config.quantize == "int8" else "; --quantize int8 is several times faster"
-        progress(f"warning: about {speed:.2g} x real time is expected on this CPU{advice}", 1, 1)
+def _report_expected_speed(model_config: ModelConfig, quantize: Quantization, progress: ReportProgress) -> None:
+    """Says before a large checkpoint is loaded how fast it will speak; warns if that is slower than its playback."""
+    speed = expected_speed(model_config, int8=quantize == "int8")
+    if speed is None:
+        return
+    text = f"about {speed:.2g} x real time is expected on this CPU for one listener"
+    advice = "" if quantize == "int8" else "; --quantize int8 is several times faster"
+    progress(text if speed >= 1 else f"warning: {text}{advice}", 1, 1)
 
 
 @contextmanager
@@ -159,6 +170,7 @@ def _fewer_slots_advised(slots: int) -> Iterator[None]:
 
 def _choose_kernels(
     config: EngineConfig,
+    quantize: Quantization,
     model_config: ModelConfig,
     device: torch.device,
     dtype: torch.dtype,
@@ -170,7 +182,7 @@ def _choose_kernels(
     def compiled(done: int, total: int) -> None:
         progress(f"compiling {total} CUDA kernels", done, total)
 
-    choice = choose_kernels(config.kernels, model_config, device, dtype, sizes, compiled, config.quantize)
+    choice = choose_kernels(config.kernels, model_config, device, dtype, sizes, compiled, quantize)
     if choice.kernels:
         text = f"{choice.name}: {choice.reason}"
         _log.info("%s", text)

@@ -27,6 +27,7 @@ from oscine.model.config import ModelConfig, read_config
 from oscine.model.device import choose_device, choose_dtype, free_bytes, total_bytes
 from oscine.model.weights import weight_bytes
 from oscine.process.child import as_pipe, connection_to_parent, read_message, write_message
+from oscine.runner.factory import choose_quantization
 from oscine.runner.memory_budget import MemoryBudget
 
 # Memory of a worker besides its plan. On the CPU: Python, torch and this package, measured as 244 MiB. On a GPU: the
@@ -70,7 +71,8 @@ class EngineSizes:
         device = choose_device(wanted.device)
         dtype = choose_dtype(wanted.dtype, device)
         model_config = read_config(Path(wanted.folder))
-        weights = weight_bytes(model_config, dtype, int8=wanted.config.quantize == "int8")
+        quantize = choose_quantization(wanted.config.quantize, model_config, device, wanted.dtype)
+        weights = weight_bytes(model_config, dtype, int8=quantize == "int8")
         return EngineSizes(model_config, wanted.config, device, dtype, weights)
 
     @property

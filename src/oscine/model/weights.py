@@ -14,7 +14,7 @@ from oscine.errors import CheckpointError
 from oscine.model.checkpoint import TensorFiles
 from oscine.model.config import ModelConfig, read_config
 from oscine.model.device import PinnedUpload
-from oscine.model.int8 import Int8Linear
+from oscine.model.int8 import Int8Linear, bytes_per_value
 from oscine.model.layers import FusedLinear
 from oscine.model.names import (
     UNUSED_CODEC,
@@ -29,6 +29,7 @@ from oscine.model.speech_model import SpeechModel
 TensorProgress = Callable[[int, int], None]  # tensors loaded, tensors in all
 
 _IN_DTYPE = ("talker.", "predictor.")  # the modules that use the chosen dtype, or int8
+_PACKED = ("talker.stack.", "predictor.stack.", "predictor.heads")  # those that are packed, too, for several streams
 _MAPPED = "talker.text_embedding.weight"  # beside int8 matrices: a third of the checkpoint, of which speech reads rows
 
 
@@ -37,12 +38,14 @@ def weight_bytes(config: ModelConfig, dtype: torch.dtype, *, int8: bool = False)
     with torch.device("meta"):
         model = SpeechModel(config)
 
-    def element_bytes(name: str) -> int:
+    def element_bytes(name: str, matrix: torch.Size) -> int:
         if int8 and name == _MAPPED:
             return torch.bfloat16.itemsize
-        return 1 if int8 and _is_matrix(model, name) else _dtype_of(name, dtype).itemsize
+        if not int8 or not _is_matrix(model, name):
+            return _dtype_of(name, dtype).itemsize
+        return bytes_per_value(matrix.numel()) if name.startswith(_PACKED) else 1
 
-    return sum(tensor.numel() * element_bytes(name) for name, tensor in model.named_parameters())
+    return sum(p.numel() * element_bytes(name, p.shape[-2:]) for name, p in model.named_parameters())
 
 
 def load_model(

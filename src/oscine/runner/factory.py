@@ -12,6 +12,7 @@ import torch
 from oscine.errors import ConfigError
 from oscine.kernels import available
 from oscine.model.config import ModelConfig
+from oscine.model.int8 import has_integer_products
 from oscine.model.speech_model import SpeechModel
 from oscine.runner.backend import DEFAULT_OPTIONS, Backend, BackendOptions, Kernels, Quantization
 from oscine.runner.memory_budget import MemoryBudget
@@ -47,6 +48,19 @@ def choose_backend(device: torch.device, dtype: torch.dtype) -> type[Backend]:
 
 def make_backend(model: SpeechModel, budget: MemoryBudget, options: BackendOptions = DEFAULT_OPTIONS) -> Backend:
     return choose_backend(model.device, model.talker.dtype)(model, budget, options)
+
+
+def choose_quantization(
+    wanted: Literal["auto"] | Quantization, config: ModelConfig, device: torch.device, dtype: str
+) -> Quantization:
+    """ "auto": int8 for a large checkpoint on a CPU with fast products of integers, unless a dtype is named."""
+    if wanted != "auto":
+        return wanted
+    if device.type != "cpu" or dtype != "auto" or not has_integer_products():
+        return "none"
+    from oscine.runner.cpu.expectation import is_large
+
+    return "int8" if is_large(config) else "none"
 
 
 def compiling_kernels(

@@ -132,6 +132,18 @@ def test_a_recorded_int8_step_equals_the_plain_stack_of_int8_matrices(folder: Pa
     assert float((recorded - plain).norm() / plain.norm()) < 0.01
 
 
+@pytest.mark.parametrize("slots", [1, 2])
+def test_matrices_are_packed_before_the_second_listener_comes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, slots: int
+) -> None:
+    model, packed = load_model(folder, device=CPU, int8=True), []
+    monkeypatch.setattr(Int8Linear, "packed", lambda matrix: packed.append(matrix))
+    backend = CpuBackend(model, budget(model, slots), BackendOptions(codec=False))
+    backend.capture(lambda done, total: None)
+    needed = {part for part in model.talker.stack.modules() if isinstance(part, Int8Linear)}
+    assert needed <= set(packed) if slots > 1 else not packed
+
+
 @pytest.mark.parametrize("int8", [False, True])
 def test_a_row_of_a_published_layer_has_the_same_bits_alone_and_among_others(int8: bool) -> None:
     config = replace(published("0b6", "custom_voice").talker.stack, layers=1)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from oscine.model.device import has_bf16_products, set_own_threads
 from oscine.model.int8 import Int8Linear
 from oscine.model.speech_model import SpeechModel
-from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, SlotCodec
+from oscine.runner.backend import DEFAULT_OPTIONS, BackendOptions, CaptureProgress, SlotCodec
 from oscine.runner.cpu.codec import CodecThread, CpuCodec, divide_threads
 from oscine.runner.cpu.layers import CpuStack
 from oscine.runner.cpu.predictor import CpuPredictor
@@ -69,6 +69,16 @@ class CpuBackend(TorchBackend):
         bf16 = isinstance(self.model.talker.head, Int8Linear) and has_bf16_products()
         codec = CpuCodec(self.model.codec, self.budget.slots, bf16=bf16)
         return CodecThread(codec, self._codec_threads) if self._codec_threads else codec
+
+    def capture(self, progress: CaptureProgress) -> None:
+        """Packs int8 matrices for several rows now: that takes seconds, for which the second listener would wait."""
+        if self.budget.slots == 1:
+            return
+        stacks = (self.model.talker.stack, self.model.predictor)
+        matrices = [part for stack in stacks for part in stack.modules() if isinstance(part, Int8Linear)]
+        for done, matrix in enumerate(matrices, 1):
+            matrix.packed()
+            progress(done, len(matrices))
 
     @contextmanager
     def launching(self) -> Iterator[None]:

@@ -25,9 +25,9 @@ _REPEATS = 3
 def expected_speed(config: ModelConfig, *, int8: bool) -> float | None:
     """Measures this machine's products for some 0.1 s and returns the expected seconds of audio per second, for one
     stream. Returns None for small checkpoints."""
-    parameters = _parameters_per_frame(config)
-    if parameters < _LARGE:
+    if not is_large(config):
         return None
+    parameters = _parameters_per_frame(config)
     threads, codec_threads = divide_threads()
     with ThreadPoolExecutor(1) as other:  # its threads are set without an effect on this one
         codes_s = other.submit(seconds_per_parameter, threads, int8).result() * parameters
@@ -36,6 +36,11 @@ def expected_speed(config: ModelConfig, *, int8: bool) -> float | None:
         codec_s = other.submit(seconds_per_flop, codec_threads or threads, bf16).result() * _CODEC_FLOP
     frame_s = max(codes_s, codec_s) if codec_threads else codes_s + codec_s
     return 1 / FRAME_RATE_HZ / frame_s
+
+
+def is_large(config: ModelConfig) -> bool:
+    """Whether reading the weights takes most of a frame's time, as for every published checkpoint."""
+    return _parameters_per_frame(config) >= _LARGE
 
 
 def _parameters_per_frame(config: ModelConfig) -> int:
