@@ -104,7 +104,7 @@ class Spoken:
     voice: str
     clip: Clip
     finish_reason: str
-    streamed: bytes
+    streamed: bytes | None
 
 
 def post(client: httpx.Client, text: str, **fields: Any) -> httpx.Response:
@@ -115,12 +115,13 @@ def post(client: httpx.Client, text: str, **fields: Any) -> httpx.Response:
 
 @pytest.fixture(scope="module")
 def spoken(client: httpx.Client) -> list[Spoken]:
-    """Every sentence as a file and as a stream, with alternating voices and its own seed, from concurrent callers."""
+    """Every sentence as a file, and every third as a stream too, with alternating voices and its own seed, from
+    concurrent callers."""
 
     def speak(number: int) -> Spoken:
         fields = {"text": SENTENCES[number], "voice": VOICES[number % len(VOICES)], "seed": number}
         file = post(client, **fields, stream=False)
-        streamed = post(client, **fields, response_format="pcm").content
+        streamed = post(client, **fields, response_format="pcm").content if number % 3 == 0 else None
         clip, end = read_clip(file.content), file.headers["x-finish-reason"]
         return Spoken(fields["text"], fields["voice"], clip, end, streamed)
 
@@ -197,6 +198,8 @@ def test_every_sentence_ends_with_end_of_speech(spoken: list[Spoken]) -> None:
 def test_streamed_speech_equals_the_file(spoken: list[Spoken]) -> None:
     """Within one 16-bit step: rounding depends on the batch size."""
     for one in spoken:
+        if one.streamed is None:
+            continue
         streamed, filed = np.frombuffer(one.streamed, "<i2").astype(int), np.round(one.clip.samples * 32768)
         np.testing.assert_allclose(streamed, filed, rtol=0, atol=1, err_msg=one.text)
 
