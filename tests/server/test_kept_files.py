@@ -23,13 +23,13 @@ def kept_files(config: ServerConfig) -> KeptFiles:
     return KeptFiles(ledger_of(config)["kept_file"], config.kept_files_s)
 
 
-def add(files: KeptFiles, size: int, key: str) -> KeptFile | None:
-    current_owner.set(Owner(key))
+def add(files: KeptFiles, size: int, key: str, address: str = "") -> KeptFile | None:
+    current_owner.set(Owner(key, address))
     return files.add(bytes(size), "audio/wav", "wav")
 
 
-def kept(files: KeptFiles, size: int, key: str = "") -> KeptFile:
-    file = add(files, size, key)
+def kept(files: KeptFiles, size: int, key: str = "", address: str = "") -> KeptFile:
+    file = add(files, size, key, address)
     assert file is not None
     return file
 
@@ -87,6 +87,17 @@ def test_the_oldest_files_of_a_key_make_room_for_its_next() -> None:
         assert [files.get(file.name) for file in (others, second, third)] == [others, second, third]
         with pytest.raises(RequestError):
             files.get(first.name)
+
+    run(test)
+
+
+def test_an_address_makes_room_with_its_own_files() -> None:
+    async def test() -> None:
+        files = kept_files(ServerConfig(kept_files_bytes=100, kept_files_bytes_per_key=100))
+        other, own, next_one = (kept(files, 40, "", address) for address in ("1.1.1.1", "2.2.2.2", "2.2.2.2"))
+        assert [files.get(file.name) for file in (other, next_one)] == [other, next_one]
+        with pytest.raises(RequestError):
+            files.get(own.name)
 
     run(test)
 

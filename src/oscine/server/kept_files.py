@@ -35,7 +35,7 @@ class KeptFile:
 
 class KeptFiles:
     """A file is there until it expires. Before that, it makes room if it has been fetched, or else for newer files of
-    the same key, oldest first."""
+    the same key, oldest first and those of the same address before others."""
 
     def __init__(self, account: Account, keep_s: float) -> None:
         self._account, self._keep_s = account, keep_s
@@ -68,7 +68,7 @@ class KeptFiles:
         return len(self._account)
 
     def _make_room(self, size: int, owner: Owner) -> None:
-        for file in sorted(self._files.values(), key=lambda file: not file.fetched):
+        for file in sorted(self._files.values(), key=lambda file: (not file.fetched, file.owner != owner)):
             if self._account.has_room(owner, size):
                 return
             if file.owner.key == owner.key or (file.fetched and self.size + size > self._account.limit.in_all):

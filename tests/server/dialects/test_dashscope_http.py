@@ -94,7 +94,7 @@ def test_the_url_has_the_name_that_clients_use(config: dict[str, Any], headers: 
 
 def test_a_file_for_which_others_leave_no_room_is_refused() -> None:
     engine = ScriptedEngine()
-    sizes = {"kept_files_bytes": 30_000, "kept_files_bytes_per_key": 30_000, "bytes_per_address": 2**20}
+    sizes = {"kept_files_bytes": 40_000, "kept_files_bytes_per_key": 40_000, "bytes_per_address": 2**20}
     with server_of(engine, ServerConfig(api_keys=("sesame", "poppy"), **sizes)) as server:
 
         def ask(key: str) -> httpx.Response:
