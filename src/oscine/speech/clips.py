@@ -104,7 +104,8 @@ async def fetch_clip(
     held: Holding | None = None,
 ) -> bytes:
     """Returns the audio file that `ref_audio` contains or names. `held` counts it from its first byte, and goes on
-    after the return; without it, only the fetch is counted. Raises VoiceError, NotAllowedError for what the policy forbids, or OverloadedError."""
+    after the return; without it, only the fetch is counted. Raises VoiceError, NotAllowedError for what the policy
+    forbids, or OverloadedError."""
     if held is None:
         with policy.ledger["clip"].hold() as held:
             return await fetch_clip(source, policy, is_allowed_address, held=held)
