@@ -122,6 +122,6 @@ def test_doctor_compares_a_base_checkpoint_with_the_voice_of_the_clip(
         (voice.speaker[:8], ["--reference-clip", str(clip)], equal),
         (voice.speaker[:8], [], "not compared: this run has the voice of clone_2.wav"),
     ):
-        monkeypatch.setattr(published_runs, "_VECTOR", tuple(numbers.tolist()))
+        monkeypatch.setattr(published_runs, "VECTOR", tuple(numbers.tolist()))
         result = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["doctor", str(folder), "--device", "cpu", *options])
         assert said in result.output and result.exit_code == 0, result.output

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SURE_FRAMES = 16  # greedy decoding is chaotic: later ones may differ with the order of the sums
 CLIP = "clone_2.wav, which the README of Qwen3-TTS links"
-_VECTOR = (0.0319, -0.0134, 0.0050, -0.0558, -0.0398, 0.0462, -0.1129, -0.0762)  # its first numbers, of 1024
+VECTOR = (0.0319, -0.0134, 0.0050, -0.0558, -0.0398, 0.0462, -0.1129, -0.0762)  # its first numbers, of 1024
 _VECTOR_TOLERANCE = 0.002  # a GPU's differ by 0.0004
 _ASSUMED = "the run's language was not published, Chinese is assumed"
 
@@ -120,11 +120,11 @@ PUBLISHED_RUNS = (
 
 def check_clip(voice: Voice) -> str:
     """Raises EngineError if it is not the voice of the published clip."""
-    differences = [abs(ours - theirs) for ours, theirs in zip(voice.speaker.tolist(), _VECTOR, strict=False)]
+    differences = [abs(ours - theirs) for ours, theirs in zip(voice.speaker.tolist(), VECTOR, strict=False)]
     if max(differences) > _VECTOR_TOLERANCE:
         message = f"the speaker vector differs from the published one by {max(differences):.2g}"
         raise EngineError(f"{message}: this is not {CLIP}, or these are not the published weights")
-    return f"the speaker vector of the clip is the published one, in its first {len(_VECTOR)} numbers"
+    return f"the speaker vector of the clip is the published one, in its first {len(VECTOR)} numbers"
 
 
 def leading_hashes(codes: Codes) -> str:
