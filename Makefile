@@ -8,7 +8,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .PHONY: install dev oracle clients asr lowest linters triton tritonserver ray serve check test test-triton test-gpu lint \
-	format docs soak fuzz chaos chaos-packages lock audit wheel release clean FORCE
+	format docs soak fuzz chaos chaos-as-root chaos-packages lock audit wheel release clean FORCE
 
 # TORCH overrides the choice of torch: cpu, cuda, auto, cu126, torch==2.11.0 (see tools/install_torch.py).
 install: .venv/.installed
@@ -147,6 +147,11 @@ chaos-packages:
 chaos: dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m chaos tests/faults
 
+# The same, where what cannot run fails. One server runs as nobody, who must reach this folder.
+chaos-as-root: dev
+	chmod o+x $(HOME)
+	sudo env "PATH=$(PATH)" OSCINE_PROGRAMS=required $(MAKE) chaos
+
 # Pins all that the wheel needs, but for torch, whose build depends on the machine, by the hashes of its files.
 lock: dev
 	$(BIN)/uv pip compile --quiet pyproject.toml --universal --python-version 3.11 --generate-hashes \
@@ -158,6 +163,7 @@ audit:
 	$(PYTHON) -m venv .venv-audit
 	.venv-audit/bin/pip --quiet --disable-pip-version-check install 'pip-audit>=2.10'
 	.venv-audit/bin/pip-audit --disable-pip --require-hashes --requirement requirements.lock
+	.venv-audit/bin/pip-audit --disable-pip --no-deps --requirement constraints.txt
 
 DIST := dist
 wheel: install

@@ -32,3 +32,8 @@ def test_every_requirement_but_torch_is_pinned_to_a_version_that_it_allows() -> 
         if not pinned.get(name) or not all(one.specifier.contains(version) for version in pinned[name])
     }
     assert not wrong, f"run `make lock`: {wrong}"
+
+
+def test_the_image_installs_the_lock_by_its_hashes() -> None:
+    dockerfile = (ROOT / "deploy" / "docker" / "Dockerfile").read_text(encoding="utf-8")
+    assert re.search(r"pip install --require-hashes -r requirements\.lock$", dockerfile, re.MULTILINE)
