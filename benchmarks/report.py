@@ -42,6 +42,7 @@ PAGES: dict[Path, dict[str, Callable[[Report, Result], str]]] = {
     },
     ROOT / "docs" / "guides" / "export.md": {"export/export": lambda report, one: pages.export_tables(one)},
     ROOT / "docs" / "guides" / "timestamps.md": {"alignment": lambda report, one: pages.alignment_table(one)},
+    ROOT / "docs" / "guides" / "text.md": {"text-cost": lambda report, one: pages.text_cost_table(one)},
     RELIABILITY: {
         "attacks": lambda report, one: pages.attack_table(one),
         "soak-gpu": lambda report, one: pages.soak_table(one),

@@ -366,6 +366,21 @@ def alignment_table(result: Result) -> str:
     return blocks(table_of(_ALIGNMENT, rows), paragraph(about))
 
 
+def text_cost_table(result: Result) -> str:
+    """Plain prose, and the contents that take longest."""
+    seconds, short = result["figures"]["seconds"], result["figures"]["ms_of_1000_chars"]
+    levels = list(seconds["plain prose"])
+    slowest = sorted(seconds, key=lambda name: -max(seconds[name].values()))[:12]
+    rows = [
+        [name, *(f"{seconds[name][level]:.2f} s / {short[name][level]:.1f} ms" for level in levels)]
+        for name in ("plain prose", *slowest)
+    ]
+    worst, worst_short = (max(max(one.values()) for one in all_of.values()) for all_of in (seconds, short))
+    about = f"""CPU time of 200,000 / 1,000 characters, for plain prose and the slowest of {len(seconds)} kinds of
+    content. At most {worst:.1f} s and {worst_short:.1f} ms. {origin(result)}"""
+    return blocks(table(["content", *levels], rows), paragraph(about))
+
+
 def _errors(errors: dict[str, Any] | None) -> str:
     """espeak-ng reports no ends."""
     return "{median} / {p95} / {bias:+}".format_map(errors) if errors else ""

@@ -1,30 +1,27 @@
 """CPU time of preparing texts: plain prose, what is dense in one kind of mark or number, and mixtures.
 
-python -m benchmarks.text_cost [--chars 200000] [--runs 3] [--levels spoken]
-prints the table of docs/guides/text.md.
+python -m benchmarks.text_cost [--runs 3]
+writes docs/results/text-cost.json, of which benchmarks.report makes the table of docs/guides/text.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import random
 import time
 
+from benchmarks.results import read_arguments, save
 from oscine.errors import RequestError
 from oscine.text.options import TextOptions
 from oscine.text.preparation import prepare_text
 
-SHARED = {f"a{'b' * (number % 60)}{number}": "x" for number in range(200)}  # pronunciations with one first letter
 LEVELS = {
-    "raw, 200 entries": (TextOptions(text_level="raw", pronunciations=SHARED), "english"),
     "clean": (TextOptions(text_level="clean"), "english"),
     "spoken": (TextOptions(text_level="spoken"), "english"),
-    "spoken, 200 entries": (TextOptions(text_level="spoken", pronunciations=SHARED), "english"),
     "spoken German": (TextOptions(text_level="spoken"), "german"),
     "spoken auto": (TextOptions(text_level="spoken"), "auto"),
 }
-MAX_CHARS = 200_000  # spelled out: server.max_text_chars
+CHARS = MAX_CHARS = 200_000  # of a text, and of what it is spelled out: server.max_text_chars
 _DRAW = random.Random(5)
 _SIGNS = "aB1 .,$€%/-:@#&()'\"½éßIVX\n*+=<>_😀年—“[]|`"
 
@@ -63,16 +60,15 @@ def seconds(text: str, options: TextOptions, language: str, runs: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--chars", type=int, default=200_000)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--levels", nargs="*", default=list(LEVELS))
-    asked = parser.parse_args()
-    print("| content |", " | ".join(asked.levels), "|\n|---|" + "---|" * len(asked.levels))
+    options = read_arguments(__doc__, runs=3)
+    figures: dict[str, dict[str, dict[str, float]]] = {"seconds": {}, "ms_of_1000_chars": {}}
     for name, repeated in CONTENTS.items():
-        text = (repeated * (asked.chars // len(repeated) + 1))[: asked.chars]
-        times = [seconds(text, *LEVELS[level], asked.runs) for level in asked.levels]
-        print(f"| {name} |", " | ".join(f"{one:.2f}" for one in times), "|", flush=True)
+        text = (repeated * (CHARS // len(repeated) + 1))[:CHARS]
+        whole = {level: round(seconds(text, *LEVELS[level], options.runs), 3) for level in LEVELS}
+        short = {level: round(1000 * seconds(text[:1000], *LEVELS[level], 3 * options.runs), 2) for level in LEVELS}
+        figures["seconds"][name], figures["ms_of_1000_chars"][name] = whole, short
+        print(name, whole, flush=True)
+    print(save(options.out, "text-cost", figures))
 
 
 if __name__ == "__main__":

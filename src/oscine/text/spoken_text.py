@@ -165,10 +165,8 @@ def _joined(runs: list[Run]) -> SpokenText:
     if all(original is None for _, original in runs):
         return SpokenText.unchanged("".join(spoken))
     written = [run if original is None else original for run, original in runs]
-    ends, written_ends = accumulate(map(len, spoken)), accumulate(map(len, written))
-    replacements = [
-        _new(Replacement, (end - len(run), end, written_end - len(original), written_end))
-        for (run, original), end, written_end in zip(runs, ends, written_ends, strict=True)
-        if original is not None
-    ]
+    borders = list(accumulate(map(len, spoken), initial=0))
+    written_borders = list(accumulate(map(len, written), initial=0))
+    ranges = zip(borders, borders[1:], written_borders, written_borders[1:], strict=False)
+    replacements = [_new(Replacement, one) for one, run in zip(ranges, runs, strict=True) if run[1] is not None]
     return SpokenText("".join(spoken), "".join(written), tuple(replacements))

@@ -135,9 +135,9 @@ class EnglishReader:
                     yield new(Piece, (text[start:replaced_end], spoken.lstrip(", "), 0.0, False))
                 passed = replaced_end
                 self._said = (reading[1] or self._said)[-1:]
-            self._quotes(text[start:replaced_end])
-            self._earlier = self._before
-            self._before = chunk if replaced_end == end else text[start:replaced_end].split()[-1]
+            read = chunk if replaced_end == end else text[start:replaced_end]
+            self._quotes(read)
+            self._earlier, self._before = self._before, chunk if read is chunk else read.split()[-1]
             at = replaced_end
         if ended:
             at = len(text)
@@ -146,7 +146,7 @@ class EnglishReader:
         self._text = text[at:]
 
     def _quotes(self, chunk: str) -> None:
-        if chunk.count('"') % 2:
+        if '"' in chunk and chunk.count('"') % 2:
             self._quote = "" if self._quote else '"'
 
     def _is_changed(self, chunk: str) -> bool:
@@ -162,7 +162,9 @@ class EnglishReader:
         """The end of what is read together, and how it is spoken, or None if it is spoken as it is written."""
         chunk = text[start:end]
         shape = _shape(chunk)
-        before = self._before if shape.looks_back else _context(self._before, shape, self._quote)
+        before = self._before
+        if not shape.looks_back:
+            before = _context(before, chunk, self._quote) if shape.may_go_on or ":" in chunk else ""
         if chunk[0] == "-" and not text[start - 1 : start].isspace():
             before = ""  # the end of a word that is read already
         if shape.may_go_on:
@@ -194,7 +196,7 @@ class EnglishReader:
             is_whole = chunk_end < length or ended or len(chunk) >= _MAX_CHUNK
             if count == _MAX_CHUNKS:
                 break
-            if count and chunk[0].isalpha() and chunk[0] != "x" and _ends_with_unit(text[start:end]):
+            if chunk[0].isalpha() and not _takes_word(text[start:end], chunk[0]):
                 break
             may_follow, follows, needs_joint = _continuation(chunk)
             if not is_whole and may_follow:
@@ -251,8 +253,9 @@ def _shape(chunk: str) -> _Shape:
 
 
 @lru_cache(maxsize=8192)
-def _context(before: str, shape: _Shape, quote: str) -> str:
+def _context(before: str, chunk: str, quote: str) -> str:
     """Stands for all words before a chunk that change its reading alike."""
+    shape = _shape(chunk)
     if not shape.may_go_on:
         return "of" if ":" in shape.core and before in ("of", "ratio") else ""
     if (quote or shape.lead) and ("'" in shape.core + shape.trail or '"' in shape.core + shape.trail):
@@ -580,8 +583,12 @@ def _continuation(chunk: str) -> _Continuation:
 
 
 @lru_cache(maxsize=8192)
-def _ends_with_unit(group: str) -> bool:
-    return group.split()[-1].rstrip(_TRAIL) in lex.UNITS
+def _takes_word(group: str, first: str) -> bool:
+    """Whether a word may follow that begins so: a unit or a month follows a number only, and after a unit just "x"."""
+    if not _DIGIT.search(group):
+        return False
+    chunks = group.split()
+    return len(chunks) == 1 or first == "x" or chunks[-1].rstrip(_TRAIL) not in lex.UNITS
 
 
 @lru_cache(maxsize=8192)
