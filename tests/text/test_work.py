@@ -15,15 +15,15 @@ from oscine.text.segmenter import SegmenterConfig
 SHARED = {f"a{'b' * (number % 60)}{number}": "x" for number in range(200)}  # one first letter
 NESTED = {"a " * length + "b": "x" for length in range(1, 31)}  # each begins the next one
 LEVELS = {
-    "raw": (TextOptions(text_level="raw"), "english", 12),
-    "pronunciations": (TextOptions(text_level="raw", pronunciations=SHARED), "english", 40),
-    "nested": (TextOptions(text_level="raw", pronunciations=NESTED), "english", 40),
-    "clean": (TextOptions(text_level="clean"), "english", 28),
-    "english": (TextOptions(text_level="spoken"), "english", 38),
-    "all": (TextOptions(text_level="spoken", pronunciations=SHARED), "english", 50),
-    "german": (TextOptions(text_level="spoken"), "german", 90),
-    "auto": (TextOptions(text_level="spoken"), "auto", 80),
-    "chinese": (TextOptions(text_level="spoken"), "chinese", 90),
+    "raw": (TextOptions(text_level="raw"), "english", 9),
+    "pronunciations": (TextOptions(text_level="raw", pronunciations=SHARED), "english", 20),
+    "nested": (TextOptions(text_level="raw", pronunciations=NESTED), "english", 23),
+    "clean": (TextOptions(text_level="clean"), "english", 22),
+    "english": (TextOptions(text_level="spoken"), "english", 29),
+    "all": (TextOptions(text_level="spoken", pronunciations=SHARED), "english", 36),
+    "german": (TextOptions(text_level="spoken"), "german", 80),
+    "auto": (TextOptions(text_level="spoken"), "auto", 68),
+    "chinese": (TextOptions(text_level="spoken"), "chinese", 84),
 }
 _DRAW = random.Random(5)
 DENSE = """a |US$|1 |$1 |Dr. |( |a.|A|1/2 |+|May |@|x@|-1|é |1,000 |12:30 |😀|😀 |**|*a* |<b>|<!--|<|&amp;|&|[a](b)|[|](

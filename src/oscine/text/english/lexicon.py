@@ -221,7 +221,7 @@ UNITS = {
         ("°F ℉", "degree Fahrenheit", "degrees Fahrenheit"), ("°", "degree", "degrees"),
         ("dB", "decibel", "decibels"),
         ("px", "pixel", "pixels"), ("ha", "hectare", "hectares"), ("cal", "calorie", "calories"),
-        ("tbsp", "tablespoon", "tablespoons"), ("tsp", "teaspoon", "teaspoons"), ("gal", "gallon", "gallons"),
+        ("tbsp Tbsp", "tablespoon", "tablespoons"), ("tsp Tsp", "teaspoon", "teaspoons"), ("gal", "gallon", "gallons"),
         ("qt", "quart", "quarts"), ("\u00a2", "cent", "cents"),
         ("kcal", "kilocalorie", "kilocalories"), ("mAh", "milliamp hour", "milliamp hours"), ("A", "amp", "amps"),
         ("fps", "frame per second", "frames per second"), ("Gbps Gb/s", "gigabit per second", "gigabits per second"),

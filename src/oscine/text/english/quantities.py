@@ -72,16 +72,17 @@ _HEXADECIMAL = re.compile(r"0[xX]([0-9A-Fa-f]{1,32})(?!\w)")
 # "3,5" and "1.200,50": decimals as most of Europe writes them.
 _EUROPEAN = re.compile(r"(?<![\d.,])(?:\d{1,3}(?:\.\d{3})+|\d+),\d{1,2}(?![\d,]|\.\d)")
 _SWAPPED = str.maketrans(",.", ".,")
-_MONEY_RANGE = re.compile(rf"({_MONEY})({_NUM})\s?-\s?(?:{_MONEY})?({_NUM}){_MAGNITUDE}(?!\w)")
+_MONEY_RANGE = re.compile(rf"({_MONEY})({_NUM}){_MAGNITUDE}\s?-\s?(?:{_MONEY})?({_NUM}){_MAGNITUDE}(?!\w)")
 _OF_UNIT = rf"(?:\s(?!A\b)({_UNIT})(?![\w²³/])|([\"%])(?!\w))?"
 _MIXED = re.compile(rf"(?:(\d+)[\s-])?(\d{{1,3}})/(\d{{1,3}})(?:{_END}|(?=%)){_OF_UNIT}")
 _WITH_FRACTION = re.compile(rf"(\d*)\s?([½¼¾⅓⅔⅛⅜⅝⅞])(?:{_END}|(?=%)){_OF_UNIT}")
 _DATE_IN_YEAR = re.compile(r"(1[0-2]|0?[1-9])/(3[01]|[12]\d|0?[1-9])(?!\sof\b)" + _END)
 _POSTAL = re.compile(r"\d{5}(?:-\d{4})?" + _END)
-_OUT_OF = re.compile(r"(\d+\.\d+)/(\d+)" + _END)
+_OUT_OF = re.compile(r"(\d+\.\d+)/(\d+(?:\.\d+)?)" + _END)
 _MEASURE = re.compile(
     rf"([-+±]?)({_NUM})(?:[%°]?\s?-\s?({_NUM}))?[\s-]?({_UNIT})({_POWER_OF_UNIT})?(?:{_PER_UNIT}|(?![\w²³^]|/\w))"
 )
+_IN_ADDRESS = re.compile(r"\.?\s(?:\d|[A-Z][a-z])")
 _INCHES = re.compile(rf"({_NUM})(?:\"|\s?in\.|in\b)(?!\w)")
 _FAHRENHEIT = re.compile(r"([-+]?)(\d{2,3}(?:\.\d+)?|\d\.\d+|(?<=[-+])\d)(?:\s?-\s?(\d+))?([FC])(?!\w)")
 _FEET = re.compile(r"(\d+)'(?:\s?(\d+)(?:\"|'')?)?(?!\w)")
@@ -187,8 +188,10 @@ def _money(amount: str, currency: str, magnitude: str | None = None) -> str:
 
 
 def _money_range(found: _Found) -> str:
-    currency, least, most, magnitude = found.groups()
+    currency, least, times, most, magnitude = found.groups()
     first = _money(least, currency) if "." in least and not magnitude else decimal(least)
+    if times and times != magnitude:
+        first += f" {lex.MAGNITUDES[times.lower()]}"
     return f"{first} to {_money(most, currency, magnitude)}"
 
 
@@ -252,6 +255,8 @@ def _measure(found: _Found) -> str | None:
     text = found.string
     if found[4] == "s" and _DECADE.match(text):
         return None
+    if found[4] in ("N", "W") and _IN_ADDRESS.match(text, found.end()):
+        return None  # "35 W 4th St."
     is_glued = text[found.start(4) - 1] == "-"
     amount = f"{decimal(found[2])} to {decimal(found[3])}" if found[3] else decimal(found[2])
     is_one = (found[2] == "1" and not found[3]) or is_glued
@@ -381,7 +386,7 @@ _NUMERIC: tuple[tuple[frozenset[str], re.Pattern[str], Callable[[_Found], str | 
         ),
         ("x\u00d7", _BY, _by),
         ("/", _MIXED, _mixed),
-        ("/", _OUT_OF, lambda found: f"{decimal(found[1])} out of {whole(found[2])}"),
+        ("/", _OUT_OF, lambda found: f"{decimal(found[1])} out of {decimal(found[2])}"),
         (
             lex.FRACTIONS,
             _WITH_FRACTION,

@@ -375,6 +375,8 @@ class _Reading:
         if words.initials.fullmatch(core + ".") and trail.startswith(".") and "." in core:
             is_last = _stops(self.after) and trail[1:2] not in tuple(",;:!?")
             return len(core) + 1, words.letters(core.replace(".", "")) + ("." if is_last else "")
+        if core.endswith("'s") and words.initials.fullmatch(core[:-2]):
+            return len(core), words.letters(core[:-2].replace(".", "")) + "'s"
         if (prefix := _PREFIX.match(core)) and (found := quantities.numeric(group[prefix.end() :], self.before)):
             return found[0] + prefix.end(), f"{_PREFIXES[prefix[0]]} {found[1]}"
         found = words.address(group)
