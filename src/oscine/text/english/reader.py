@@ -445,7 +445,7 @@ class _Reading:
             stem = core[:-2]
             return len(core), (words.capitals(stem) if len(stem) > 1 else words.letters(stem)) + "'s"
         if shouted := _SHOUTED.fullmatch(core):
-            return len(core), _unshouted(*shouted.groups())
+            return len(core), words.unshouted(*shouted.groups())
         if _PLAIN.fullmatch(core):
             return None
         if core == "-":
@@ -521,15 +521,6 @@ class _Reading:
 _SPELLED_NAMES = ("A's", "I's", "O's")
 _FLAG = re.compile(r"-{1,2}[A-Za-z][\w-]*")  # of a command
 _RATIO = re.compile(r"[a-z]{2,}:[a-z]{2,}")
-
-
-def _unshouted(stem: str, ending: str) -> str:
-    """Reads "I'M", "DON'T" and "FBI'S"."""
-    if len(ending) > 2:
-        return f"{stem}'{ending.capitalize()}"  # "O'NEIL"
-    if stem == "I":
-        return f"I'{ending.lower()}"
-    return f"{words.capitals(stem) if ending == 'S' else stem.lower()}'{ending.lower()}"
 
 
 def ends_sentence(chunk: str) -> bool:

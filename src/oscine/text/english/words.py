@@ -295,6 +295,15 @@ def is_silent(char: str) -> bool:
     return category in ("Pd", "Pi", "Pf", "Pc", "Sk") or char in lex.SILENT or "\u2500" <= char <= "\u25ff"
 
 
+def unshouted(stem: str, ending: str) -> str:
+    """Reads "I'M", "DON'T" and "FBI'S"."""
+    if len(ending) > 2:
+        return f"{stem}'{ending.capitalize()}"  # "O'NEIL"
+    if stem == "I":
+        return f"I'{ending.lower()}"
+    return f"{capitals(stem) if ending == 'S' else stem.lower()}'{ending.lower()}"
+
+
 def spelled(text: str) -> str:
     """Letters, digits and signs one by one."""
     return " ".join(filter(None, map(_character, without_accents(text))))
