@@ -110,7 +110,8 @@ def test_doctor_compares_a_base_checkpoint_with_the_voice_of_the_clip(
     small_checkpoints: CheckpointMaker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     folder, clip = small_checkpoints("0b6", "base"), tmp_path / "clip.wav"
-    write_wav(clip, *speech_like())
+    spoken = speech_like()
+    write_wav(clip, spoken.samples, spoken.rate_hz)
     with Oscine(folder, device="cpu", dtype="float32", slots=1) as tts:
         request = SpeechRequest(text="Hello.", greedy=True, max_new_tokens=8)
         voice, stack = tts.clone(clip), tts.config.talker.stack
