@@ -101,7 +101,8 @@ def test_the_server_reports_its_state_and_its_model(served: Served, model: Path)
     ready = server.log_line("ready")
     assert ready is not None and ready["model"] == model.name and ready["slots"] == 8
     assert any(line["message"].startswith("memory: ") for line in server.lines)
-    assert client.get("/ready").json() == {"ready": True, "state": "ready", "restarts": 0, "last_failure": None}
+    state = {"ready": True, "state": "ready", "restarts": 0, "last_failure": None, "failed": []}
+    assert client.get("/ready").json() == state
     assert client.get("/v1/models").json()["data"][0]["kind"] == "custom_voice"
     page = client.get("/metrics").text
     assert f'oscine_slots{{model="{model.name}"}} 8.0' in page and "oscine_memory_bytes" in page
