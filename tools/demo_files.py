@@ -14,7 +14,7 @@ from typing import Any
 
 DEMO = Path(__file__).resolve().parent.parent / "src" / "oscine" / "demo"
 CARD = "README.md"
-_INSTRUCTIONS = "instructions.json"  # what the playground offers
+_BESIDE_SPEECH = ("instructions.json", "phones.json")  # what the playground offers, and where words are in codes
 # How texts are rewritten before the voice reads them; plain prose, which the figures are about, is not.
 _OWN_KEY = re.compile(rb'\n *"oscine_\w+": [^\n]*')
 _WEIGHTS = ("model.safetensors", "speech_tokenizer/model.safetensors")
@@ -29,7 +29,7 @@ def fingerprint(folder: Path) -> str:
     """Hash of all files that determine the speech; results name it."""
     whole = hashlib.sha256()
     for path in files(folder):
-        if path.name == _INSTRUCTIONS:
+        if path.name in _BESIDE_SPEECH:
             continue
         content = path.read_bytes()
         if path.name == "config.json":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -142,6 +142,15 @@ class EngineHealth:
 
 
 @dataclass(frozen=True, slots=True)
+class PhoneTable:
+    """What letters sound like, for codes that contain phones (speech/word_position.py); costs are 0.01 nats."""
+
+    codebooks: tuple[int, ...]  # those of a frame's phones, in the order of time; phone 0 is silence
+    added: tuple[int, ...]  # costs of each phone without a letter
+    letters: Mapping[str, tuple[int, ...]]  # costs of a letter without a phone, and with each phone
+
+
+@dataclass(frozen=True, slots=True)
 class ModelCard:
     """What a front end needs to know about a checkpoint, without its weights."""
 
@@ -156,6 +165,7 @@ class ModelCard:
     speaker_width: int  # of a voice's embedding
     instruction_examples: tuple[tuple[str, str], ...] = ()  # (name, instructions) that the checkpoint itself lists
     text_level: TextLevel = "clean"  # how far a text is rewritten by default
+    phone_table: PhoneTable | None = None  # of codes that contain phones
 
     @property
     def clones(self) -> bool:

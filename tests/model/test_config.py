@@ -100,6 +100,20 @@ def test_every_kind_has_a_card(small_checkpoints: CheckpointMaker, size: str, ki
     assert {speaker for speaker, _ in card.dialects} <= set(card.speakers)
 
 
+def test_a_card_has_the_phones_of_letters_if_the_codes_contain_phones(custom_voice: Path) -> None:
+    assert read_config(custom_voice).card("x").phone_table is None
+    path = custom_voice / "phones.json"
+    path.write_text('{"codebooks": [1, 0], "added": [9, 5], "letters": {"a": [3, 9, 1]}}')
+    table = read_config(custom_voice).card("x").phone_table
+    assert table and table.codebooks == (1, 0) and table.letters["a"] == (3, 9, 1)
+    path.write_text('{"codebooks": [1, 0], "added": [9, 5], "letters": {"a": [3]}}')
+    with pytest.raises(CheckpointError, match=r"phones.json: letters.a must have 3 costs, got 1"):
+        read_config(custom_voice)
+    path.write_text('{"codebooks": [16], "added": [9, 5], "letters": {}}')
+    with pytest.raises(CheckpointError, match=r"phones.json: codebooks must be from 0 to 15"):
+        read_config(custom_voice)
+
+
 def test_a_card_has_the_instructions_that_the_checkpoint_lists(custom_voice: Path) -> None:
     assert read_config(custom_voice).card("x").instruction_examples == ()
     (custom_voice / "instructions.json").write_text('{"Slow": "Speak slowly."}')

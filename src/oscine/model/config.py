@@ -17,7 +17,7 @@ from oscine.errors import CheckpointError, RequestError
 from oscine.model.json_files import Section, read_json
 from oscine.request import DrawParams, SamplingParams
 from oscine.text.options import TextLevel
-from oscine.types import ModelCard
+from oscine.types import ModelCard, PhoneTable
 
 Kind = Literal["custom_voice", "voice_design", "base"]
 KINDS: tuple[Kind, ...] = ("custom_voice", "voice_design", "base")
@@ -209,6 +209,7 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     tts_eos_id: Count = field(name="tts_eos_token_id")
     sampling: SamplingParams  # the checkpoint's own defaults
     instruction_examples: tuple[tuple[str, str], ...] = ()  # (name, instructions), of instructions.json
+    phone_table: PhoneTable | None = None  # of phones.json
     # A key of ours: how far texts are rewritten for this checkpoint. Published ones read most signs themselves.
     text_level: TextLevel = field(name="oscine_text_level", default="clean")
     # Another one: the usual length of its speech, for forecasts until speeches have ended.
@@ -240,6 +241,7 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
             speaker_width=self.talker.stack.width,
             instruction_examples=self.instruction_examples,
             text_level=self.text_level,
+            phone_table=self.phone_table,
         )
 
 
@@ -281,6 +283,7 @@ def read_config(folder: Path) -> ModelConfig:
         codec=parse_codec_config(read_json(folder / "speech_tokenizer" / "config.json")),
         sampling=_sampling(folder / "generation_config.json"),
         instruction_examples=_instruction_examples(folder / "instructions.json"),
+        phone_table=_phone_table(folder / "phones.json"),
     )
     _check_special_ids(config, talker.text_vocab, top.where)
     return config
@@ -380,3 +383,17 @@ def _sampling(path: Path) -> SamplingParams:
 def _instruction_examples(path: Path) -> tuple[tuple[str, str], ...]:
     """Reads instructions.json. Only checkpoints trained on a few instructions have it; published ones do not."""
     return tuple(Section.of(path.name, read_json(path)).decode(dict[str, str]).items()) if path.exists() else ()
+
+
+def _phone_table(path: Path) -> PhoneTable | None:
+    """Reads phones.json, which checkpoints have whose codes contain phones. Published ones do not."""
+    if not path.exists():
+        return None
+    table = Section.of(path.name, read_json(path)).decode(PhoneTable)
+    phones = len(table.added)
+    if not all(0 <= one < CODEBOOKS for one in table.codebooks) or phones < 2:
+        raise CheckpointError(f"{path.name}: codebooks must be from 0 to {CODEBOOKS - 1}, and there must be phones")
+    for letter, costs in table.letters.items():
+        if len(costs) != phones + 1:
+            raise CheckpointError(f"{path.name}: letters.{letter} must have {phones + 1} costs, got {len(costs)}")
+    return table

@@ -5,7 +5,7 @@ utterance tells text: which words lie at which second of its audio, and has no c
 because one listener may have several utterances left to play.
 
 The words are an estimate, because an aligner would come too late: within a segment, time is spread evenly over the
-characters.
+characters. Where codes contain phones, they say the words (word_position.py).
 """
 
 from __future__ import annotations
@@ -16,6 +16,13 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate
+
+import numpy as np
+
+from oscine.audio.pcm import FRAME_RATE_HZ, Codes
+from oscine.speech.word_position import written_chars
+from oscine.text.spoken_text import SpokenText
+from oscine.types import PhoneTable
 
 _CHAR_S = 0.065  # of a Latin script
 _WIDE_CHAR = 3  # a Chinese, Japanese or Korean character lasts as long as three Latin ones
@@ -40,33 +47,83 @@ class PlaybackClock:
         return 0.0 if self._buffer_empty_s is None else max(0.0, self._buffer_empty_s - time.monotonic())
 
 
+@dataclass(frozen=True, slots=True)
+class PhoneReader:
+    """Reads words from the codes of an utterance."""
+
+    table: PhoneTable
+    speed: float = 1.0
+
+    def text_until(self, content: SpokenText, codes: Codes, end_s: float, played_s: float) -> str:
+        """`end_s`: when the audio of these codes ends. Their beginning may have been trimmed."""
+        left_s = (end_s - played_s) * self.speed
+        slots = (len(codes) - left_s * FRAME_RATE_HZ) * len(self.table.codebooks)
+        return content.written[: written_chars(self.table, content, codes, max(0, int(slots)))]
+
+
+@dataclass(frozen=True, slots=True)
+class TimedSegment:
+    text: str  # as the user wrote it; empty: a pause
+    end_s: float
+    content: SpokenText | None = None  # with its codes, if these say the words
+    codes: Codes | None = None
+
+
 @dataclass(slots=True)
 class UtteranceTimeline:
     """Says where the words of one utterance lie in its audio, also those of a segment that was cut off."""
 
     utterance_index: int
     sent_s: float = 0.0
-    segments: list[tuple[str, float]] = field(default_factory=list)  # text, and the time at which it ends
+    segments: list[TimedSegment] = field(default_factory=list)
     unfinished_text: str = ""
+    unfinished: SpokenText | None = None  # the same, as the model reads it
+    reader: PhoneReader | None = None  # None: codes say nothing
+    _codes: list[Codes] = field(default_factory=list)  # of the segment that is being sent
 
-    def end_segment(self, text: str) -> None:
-        self.segments.append((text, self.sent_s))
+    def sent(self, duration_s: float, codes: Codes | None) -> None:
+        self.sent_s += duration_s
+        if codes is not None and self.reader:
+            self._codes.append(codes)
+
+    def end_segment(self, text: str, spoken: SpokenText | None = None) -> None:
+        """`spoken`: what the model read, if it is not the same."""
+        content = spoken or SpokenText.unchanged(text)
+        self.segments.append(TimedSegment(text, self.sent_s, content, self._taken_codes()))
 
     def pause(self, seconds: float) -> None:
         """Notes silence that is sent next, as a segment without text."""
-        start_s = max([self.sent_s, *(end_s for _, end_s in self.segments[-1:])])
-        self.segments.append(("", start_s + seconds))
+        start_s = max([self.sent_s, *(one.end_s for one in self.segments[-1:])])
+        self.segments.append(TimedSegment("", start_s + seconds))
 
     def text_until(self, played_s: float) -> str:
         start_s, speech_s, chars, spoken = 0.0, 0.0, 0, ""
-        for text, end_s in self.segments:
-            spoken += _text_until(text, start_s, end_s, min(played_s, self.sent_s))
-            speech_s += end_s - start_s if text else 0.0
-            start_s, chars = end_s, chars + _length(text)
+        played_s = min(played_s, self.sent_s)
+        for one in self.segments:
+            spoken += self._until(one, start_s, played_s)
+            speech_s += one.end_s - start_s if one.text else 0.0
+            start_s, chars = one.end_s, chars + _length(one.text)
+        if self._codes and self.unfinished:
+            last = TimedSegment(self.unfinished_text, self.sent_s, self.unfinished, np.concatenate(self._codes))
+            spoken += self._until(last, start_s, played_s, ends=False)
+            return spoken.strip()
         char_s = speech_s / chars if chars and speech_s else _CHAR_S
         likely_end_s = max(self.sent_s, start_s + _length(self.unfinished_text) * char_s)
-        spoken += _text_until(self.unfinished_text, start_s, likely_end_s, min(played_s, self.sent_s))
+        spoken += _text_until(self.unfinished_text, start_s, likely_end_s, played_s)
         return spoken.strip()
+
+    def _until(self, one: TimedSegment, start_s: float, played_s: float, *, ends: bool = True) -> str:
+        if not self.reader or one.codes is None or one.content is None:
+            return _text_until(one.text, start_s, one.end_s, played_s)
+        if played_s <= start_s:
+            return ""
+        if ends and played_s >= one.end_s:
+            return one.text
+        return self.reader.text_until(one.content, one.codes, one.end_s, played_s)
+
+    def _taken_codes(self) -> Codes | None:
+        taken, self._codes = self._codes, []
+        return np.concatenate(taken) if taken else None
 
 
 @dataclass(frozen=True, slots=True)

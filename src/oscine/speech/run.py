@@ -55,6 +55,7 @@ class Speaker:
     open_encoder: Callable[[], AsyncEncoder] | None = None  # None: files have the engine's samples
     open_timer: Callable[[], WordTimer] | None = None  # None: words have no times
     open_shaper: Callable[[Prosody], AsyncEncoder] | None = None  # changes the samples of a segment
+    reads_codes: bool = False  # audio comes with its codes, except where it is remembered or changed
     next_is_due: Callable[[], bool] | None = None  # whether words without times are better than waiting for them
     segment: Segment | None = field(default=None, init=False)  # the one that is being spoken
     _segments: int = field(default=0, init=False)  # that have ended
@@ -128,6 +129,8 @@ class Speaker:
             late = unplayed_s == 0 if self.split else late
             changed |= {"continues_s": unplayed_s, "resumes": late, "trim_silence": trim}
         self._paused = False
+        if self.reads_codes and segment.prosody == PLAIN and (streams or not self.phrases):
+            changed["stream_codes"] = True
         request = request.for_engine(**changed)  # its text is prepared
         if self.phrases and not streams:
             return self.phrases.utterance(self.engine, request)

@@ -20,7 +20,7 @@ from oscine.server.live.connection import LiveConnection
 from oscine.server.live.messages import InFile, LiveFile, UtteranceEnded
 from oscine.server.service import Service
 from oscine.server.speech_record import SpeechRecord
-from oscine.speech.clock import PlaybackClock, UtteranceTimeline
+from oscine.speech.clock import PhoneReader, PlaybackClock, UtteranceTimeline
 from oscine.speech.events import Audio, Ended, Paused, SegmentEnded, SpeechEvent, SpokenTurn, Started, Words
 from oscine.speech.models import ServedModel
 from oscine.speech.plan import SpeechPlan
@@ -117,6 +117,7 @@ class LiveUtterance:
     def cancel(self) -> None:
         """The caller also cancels the task that is in `run`."""
         if self._speaker and self._speaker.segment:
+            self.timeline.unfinished = self._speaker.segment.content
             self.timeline.unfinished_text = self._speaker.segment.content.written
         if self._record:
             self._record.finish(Ended("cancelled"))
@@ -159,6 +160,9 @@ class LiveUtterance:
             plan = self._plan = record.plan = self._plan or await self._connection.plan(model, default)
             self._speaker = service.speaker(plan, whole=plan.whole_files, words=plan.words is not None)
             self._speaker.clock, self._speaker.next_is_due = self._clock, self._next_is_due
+            if table := model.card.phone_table:
+                self._speaker.reads_codes = True
+                self.timeline.reader = PhoneReader(table, plan.speed)
             with self.charge.stream(), model.streams:
                 await record.render(self._speaker.speak(self.text), partial(self.render, plan))
         self._ended = True
@@ -180,8 +184,8 @@ class LiveUtterance:
                 self.timeline.pause(seconds)
             case Audio():
                 await self._send_audio(plan, event)
-            case SegmentEnded(text=text):
-                self.timeline.end_segment(text)
+            case SegmentEnded(text=text, spoken=spoken):
+                self.timeline.end_segment(text, spoken)
                 await self._send(event)
             case Words():
                 assert self._file
@@ -205,7 +209,7 @@ class LiveUtterance:
         if audio.data:
             await self._send(audio)
             self._file.size += len(audio.data)
-        self.timeline.sent_s += plan.playback_s(samples)
+        self.timeline.sent(plan.playback_s(samples), audio.codes)
 
     async def _end_file(self, end: Ended) -> None:
         assert self._file
@@ -250,7 +254,7 @@ class _UtteranceRecord(SpeechRecord):
             param=self.error and self.error.param,
             finish_reason=end and end.finish_reason,
             chars=self._utterance.text.chars,
-            segments=sum(bool(text) for text, _ in self._utterance.timeline.segments),
+            segments=sum(bool(one.text) for one in self._utterance.timeline.segments),
             audio_s=round(self.audio_s, 3),
             first_audio_ms=self.first_audio_ms,
             key=self._utterance.api_key or None,
