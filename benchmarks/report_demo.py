@@ -1,6 +1,6 @@
 """Sections about the demo voice, in docs/benchmarks.md and its card: quality and speed, from docs/results/demo.json
-(training/judge.py), eval-demo.json and eval-demo-gpu-*.json (oscine eval) and listeners-demo.json
-(benchmarks.listeners --model demo)."""
+(training/judge.py), eval-demo.json and eval-demo-gpu-*.json (oscine eval), joins.json (benchmarks.joins) and
+listeners-demo.json (benchmarks.listeners --model demo)."""
 
 from __future__ import annotations
 
@@ -77,6 +77,25 @@ def _compared(figure: Figure, found: Row) -> list[str]:
     spread = shown_range(figure, found["low"], found["high"], signed=True)
     verdict = "none beyond noise" if found["verdict"] == "none" else found["verdict"]
     return [figure.title, *(shown(figure, found[side]) for side in ("first", "second")), f"{by} ({spread})", verdict]
+
+
+def demo_joins_section(results: Sequence[Result]) -> str:
+    """The section of benchmarks/joins.py."""
+    (result,) = results
+    figures = result["figures"]
+    how = f"""The first two segments of {figures["texts"]} long texts, cut and spoken as by the server. Absolute jumps
+    between the medians of the {figures["around_s"]} s before and after: where segments meet, and in the pauses
+    between sentences inside a segment. Median / p95, and how many. Pace: phones per second of two segments."""
+    head = ["voice", "pitch, joins", "pitch, pauses", "level, joins", "level, pauses", "pace, joins"]
+    rows = []
+    for voice, row in figures["voices"].items():
+        cells = []
+        for name, unit in (("f0_semitones", "semitones"), ("level_db", "dB")):
+            for where in ("joins", "pauses"):
+                one = row[name][where]
+                cells.append(f"{one['median']:.1f} / {one['p95']:.1f} {unit} ({one['count']})")
+        rows.append([voice, *cells, f"{row['pace_percent']['median']:.1f} %"])
+    return blocks("## Where segments of the demo voice meet", paragraph(how), origin(result), table(head, rows))
 
 
 # --- quality ---
