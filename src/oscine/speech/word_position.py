@@ -1,4 +1,4 @@
-"""Where in its text a speech is, for codes that contain phones, as those of the demo voice do.
+"""Finds where in its text a speech is, for codes that contain phones, as those of the demo voice do.
 
 The phones so far are aligned with the letters of the text; the checkpoint's table (phones.json) says what each pair
 costs. Neither a dictionary nor a recognizer is needed. 400 characters take some 10 ms.
