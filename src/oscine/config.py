@@ -229,7 +229,7 @@ class EngineConfig:
         "compiler (NVRTC or nvcc) is there; triton elsewhere.",
     )
     quantize: Quantize = Field(
-        default="auto",
+        default="none",
         description="Weights of the talker and the predictor in 8 bits, a scale per row. fp8: e4m3, of the layers; "
         "needs the CUDA kernels. int8: for CPUs; inputs are rounded to 8 bits too. Codes differ from those of the "
         "checkpoint. auto: int8 for a published model on an x86 CPU with VNNI, unless a dtype is named; else none.",
