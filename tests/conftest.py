@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import pytest
 import torch
 
+from oscine.process.resources import Owner, current_owner
 from tests.oracle.client import Official
 from tests.oracle.vocabulary import cached_vocabulary
 
@@ -80,6 +81,14 @@ def _restore_logs() -> Iterator[None]:
 
 
 _logs_of_test = pytest.fixture(autouse=True)(_restore_logs)
+
+
+@pytest.fixture(autouse=True)
+def _no_owner() -> None:
+    """What a test holds counts for no key and no address of an earlier test."""
+    current_owner.set(Owner())
+
+
 _logs_of_module = pytest.fixture(autouse=True, scope="module")(_restore_logs)
 
 

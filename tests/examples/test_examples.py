@@ -113,7 +113,7 @@ def test_live_text_to_the_end(server: str, tmp_path: Path) -> None:
 def test_live_text_with_an_interruption(server: str, tmp_path: Path) -> None:
     printed = run("live_text.py", server, "0.5", folder=tmp_path, PACED="1", **with_loudspeaker(tmp_path))
     _, interrupted, played = printed.partition("interrupted; played were:")
-    assert interrupted and "tired" not in played
+    assert interrupted and "tired" not in played.splitlines()[0]  # the rest of the text may be printed after it
     assert (tmp_path / "loudspeaker.pcm").stat().st_size < 3 * 48_000
 
 
@@ -169,7 +169,8 @@ def test_the_browser_page(server: str) -> None:
     with chromium() as browser, web_page() as page_url:
         page = browser.new_page()
         page.goto(f"{page_url}?server={server}")
-        page.locator("#text").press_sequentially("Hello there ", delay=20)
+        # So many words that some of their frames are certainly no silence, which is trimmed.
+        page.locator("#text").press_sequentially("Once upon a time there was a little ", delay=20)
         page.locator("#text").press_sequentially("bird.")
         page.wait_for_function("document.body.dataset.seconds > 0", timeout=600_000)
         page.locator("#end").click()

@@ -47,6 +47,7 @@ _OPERATIONS = {
     ("POST", "/v1/models"),
     ("GET", "/v1/models/{model_id}"),
     ("DELETE", "/v1/models/{model_id}"),
+    ("GET", "/files/{name}"),
     ("GET", "/health"),
     ("GET", "/ready"),
     ("GET", "/metrics"),
