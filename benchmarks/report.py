@@ -84,6 +84,7 @@ class Report:
             "demo": demo.demo_quality_section,
             "eval-demo": demo.demo_load_section,
             "eval-demo-gpu-*": demo.demo_gpu_section,
+            "eval-written": demo.demo_written_section,
             "joins": demo.demo_joins_section,
             "listeners-demo": demo.demo_speed_section,
             "cpu": sections.cpu_section,

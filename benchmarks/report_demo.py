@@ -1,5 +1,5 @@
 """Sections about the demo voice, in docs/benchmarks.md and its card: quality and speed, from docs/results/demo.json
-(training/judge.py), eval-demo.json and eval-demo-gpu-*.json (oscine eval), joins.json (benchmarks.joins) and
+(training/judge.py), eval-*.json (oscine eval), joins.json (benchmarks.joins) and
 listeners-demo.json (benchmarks.listeners --model demo)."""
 
 from __future__ import annotations
@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.report_sections import listeners_table
-from benchmarks.report_table import Columns, Result, Row, blocks, origin, paragraph, section, table, table_of
+from benchmarks.report_table import ROOT, Columns, Result, Row, blocks, origin, paragraph, section, table, table_of
 from oscine_eval.score import FIGURES, Figure, shown, shown_range
 
+WRITTEN = ROOT / "src" / "oscine_eval" / "texts" / "written.tsv"
 _FLAGS = ("truncated", "repeated")
 _FIGURES = {figure.key: figure for figure in FIGURES}
 
@@ -77,6 +78,24 @@ def _compared(figure: Figure, found: Row) -> list[str]:
     spread = shown_range(figure, found["low"], found["high"], signed=True)
     verdict = "none beyond noise" if found["verdict"] == "none" else found["verdict"]
     return [figure.title, *(shown(figure, found[side]) for side in ("first", "second")), f"{by} ({spread})", verdict]
+
+
+def demo_written_section(results: Sequence[Result]) -> str:
+    """The section of `oscine eval run --texts written`."""
+    (result,) = results
+    kinds = {text: kind for kind, text, _ in (line.split("\t") for line in WRITTEN.read_text("utf-8").splitlines())}
+    counts: dict[str, list[int]] = {}
+    for one in result["figures"]["recordings"]:
+        count = counts.setdefault(kinds[one["text"]], [0, 0])
+        count[0] += one["substitutions"] + one["deletions"] + one["insertions"]
+        count[1] += one["reference_length"]
+    wrong, words = (sum(count[side] for count in counts.values()) for side in (0, 1))
+    how = f"""`oscine eval run --texts written`: texts as people write them, with default settings, transcribed by
+    Whisper base. {wrong} of {words} words are wrong ({100 * wrong / words:.1f} %), some only in their
+    spelling."""
+    rows = [[kind, f"{count[0]} of {count[1]}"] for kind, count in sorted(counts.items(), key=lambda kind: -kind[1][0])]
+    return blocks("## The demo voice with texts as people write them", paragraph(how), origin(result),
+                  table(["class", "words wrong"], rows))  # fmt: skip
 
 
 def demo_joins_section(results: Sequence[Result]) -> str:

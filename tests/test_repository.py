@@ -96,6 +96,7 @@ WITHOUT_COMMIT = {
     "alignment.json": "1ff1dfe, a commit that was rebased away; recordings and weights of others are needed again",
     "attacks.json": "a525dc0-dirty, measured before the attacks themselves were committed, as d156b1e",
     "cpu.json": "a11956f, a clean commit that was rebased, as af51a5d",
+    "eval-written.json": "d7d471f-dirty, whose changes were to the training; rules for texts have been added since",
     "memory.json": "computed from the source, no measurement",
     "peers.json": "other servers, whose versions it names",
     "text-cost.json": "863e9da-dirty, a commit that was rebased away, with another page of the guide",
