@@ -71,7 +71,7 @@ def agreement(say: Callable[[str], None]) -> list[dict[str, Any]]:
             "e2e_p50_ms": load["e2e_ms"]["p50"],
         }
         simulated = closed_loop(int(value)) if kind == "closed" else open_loop(value)
-        name = f"{value:g} callers" if kind == "closed" else f"{value:g} requests/s"
+        name = f"{value:g} caller{'s' if value > 1 else ''}" if kind == "closed" else f"{value:g} requests/s"
         rows.append({"load": name, "measured": {key: measured[key] for key in simulated}, "simulated": simulated})
         say(name)
     searched = json.loads((RESULTS / f"{SEARCHED}.json").read_text())["figures"]["search"]["rate_per_s"]

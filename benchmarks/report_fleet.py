@@ -33,9 +33,13 @@ def _agreement_table(rows: list[dict[str, Any]]) -> str:
         if figure not in row["simulated"]:
             return "-"
         measured, simulated = row["measured"][figure], row["simulated"][figure]
-        return f"{measured:.3g} / {simulated:.3g} ({100 * (simulated / measured - 1):+.0f} %)"
+        return f"{_shown(measured)} / {_shown(simulated)} ({100 * (simulated / measured - 1):+.0f} %)"
 
     return table(["load", *_FIGURES.values()], [[row["load"], *(cell(row, one) for one in _FIGURES)] for row in rows])
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _scenario_table(scenarios: dict[str, Any]) -> str:
