@@ -97,11 +97,9 @@ class SimulatedRunner:
     machine: Machine
     slots: int
     clock: VirtualClock
-    slowdown: float = 1.0
     sample_rate_hz: int = _SAMPLE_RATE_HZ
     samples_per_frame: int = _SAMPLES_PER_FRAME
     eos_id: int = _EOS_ID
-    busy_s: float = 0.0
     _left: dict[int, int] = field(default_factory=dict)  # slot -> frames
     _prompts: list[int] = field(default_factory=list)  # rows of each prompt that the next launch runs
     free_s: float = 0.0  # when the device has done all that was launched
@@ -114,10 +112,9 @@ class SimulatedRunner:
         raise NotImplementedError("a simulated text is whole")
 
     def launch(self, slots: Sequence[int]) -> Ticket:
-        cost_s = self.slowdown * self.machine.tick_s(len(slots), self._prompts)
+        cost_s = self.machine.tick_s(len(slots), self._prompts)
         begun_s = max(self.free_s, self.clock.now_s)
         self.free_s = begun_s + cost_s
-        self.busy_s += cost_s
         codes = np.zeros((len(slots), 16), np.int64)
         for row, slot in enumerate(slots):
             if self._left[slot] <= 0:
@@ -208,4 +205,4 @@ class SimulatedEngine:
                 self.loop.submit(self._session(f"warm-up {size} {row}", SpeechSize(8, 2, 16), lambda chunk: None))
             self.advance(self.clock.now_s + 60.0)
             size *= 2
-        self.clock.now_s = self.runner.free_s = self.runner.busy_s = 0.0
+        self.clock.now_s = self.runner.free_s = 0.0
